@@ -8,6 +8,7 @@
 //! has that here as well.
 
 mod install;
+mod rounds;
 mod steps;
 
 use alloc::boxed::Box;
@@ -15,7 +16,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::checkers::{Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation};
+use self::rounds::Rounds;
+use super::checkers::{
+    Abandonment, Call, Exclusion, Fairness, Fences, Process, Requests, Terms, Violation,
+};
 use super::choices::Choices;
 use super::clock::Clock;
 use super::history::{Moment, What};
@@ -24,9 +28,10 @@ use super::in_order::InOrder;
 use super::network::{Network, NetworkStats};
 use super::trace::Trace;
 use distlock_protocol::chance::Chance;
-use distlock_protocol::lock::{Engine, GrantHistory, LockSpec, Message, Request, Stamp};
+use distlock_protocol::lock::{Block, Engine, GrantHistory, LockSpec, Message, Request, Stamp};
 use distlock_protocol::{
-    Epoch, Incarnation, LockName, Mode, NodeId, Refusal, Release, RequestId, Ticket, Time, Wait,
+    Algorithm, Epoch, Incarnation, LockName, Mode, NodeId, Refusal, Release, RequestId, Ticket,
+    Time, Wait,
 };
 
 /// The engines of one lock in all members, and the messages between them. `A` is what the driver
@@ -47,6 +52,8 @@ pub struct Bare<A> {
     fences: Fences,
     abandonment: Abandonment,
     requests: Requests,
+    /// Who is let in before whom, if requests are served in order.
+    fairness: Option<(Fairness, Rounds)>,
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
     /// Messages sent, of all kinds.
@@ -88,6 +95,10 @@ struct Seat {
     history: GrantHistory,
     /// The counter of the last grant that was entered here in this epoch.
     entered: u32,
+    /// The counter that came with the last message.
+    heard: u32,
+    /// The numbers of grants that another member has set aside for this one.
+    block: Option<Block>,
     /// Whether the next view must be told of a mark that the history does not show.
     owes_mark: bool,
     seq: u64,
@@ -133,6 +144,7 @@ impl<A> Bare<A> {
             abandonment: Abandonment::new(&locks),
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
+            fairness: (spec.algorithm == Algorithm::Manager).then(Default::default),
             counts: BTreeMap::new(),
             sent: 0,
             in_flight: 0,
@@ -243,6 +255,9 @@ impl<A> Bare<A> {
         };
         self.requests
             .asks(self.hosts.now(), call, self.lock.clone(), mode, terms)?;
+        if let Some((fairness, _)) = &mut self.fairness {
+            fairness.asks(call, mode);
+        }
         self.step(node, |engine, out| engine.acquire(request, out))?;
         Ok(id)
     }
@@ -261,6 +276,10 @@ impl<A> Bare<A> {
         seat.waiting = None;
         self.hosts.say(format_args!("{call} waits no longer"));
         self.requests.cancels(call);
+        if let Some((fairness, rounds)) = &mut self.fairness {
+            fairness.ends(call);
+            rounds.ends(call);
+        }
         self.requests.ends(now, call, &Refusal::Cancelled)?;
         self.step(id.node, |engine, out| engine.cancel(id, out))?;
         Ok(true)

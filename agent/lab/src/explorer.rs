@@ -19,6 +19,8 @@ use distlock_protocol::{Mode, NodeId, Release, RequestId, Time};
 pub struct Explored {
     /// Grants.
     pub grants: u64,
+    /// Those that were given when they were asked for.
+    pub at_once: u64,
     /// Requests that were cancelled while they waited.
     pub cancelled: u64,
     /// Views installed after the first.
@@ -35,6 +37,7 @@ impl Explored {
     /// Adds up.
     pub fn add(&mut self, other: &Self) {
         self.grants += other.grants;
+        self.at_once += other.at_once;
         self.cancelled += other.cancelled;
         self.installs += other.installs;
         self.restarts += other.restarts;
@@ -146,7 +149,7 @@ impl Exploration {
             cancels: [0, 200, 500][choices.index(3)],
             tries: [0, 300][choices.index(2)],
             shared: if spec.can_serve(Mode::Shared) {
-                [0, 300, 700][choices.index(3)]
+                [0, 300, 950][choices.index(3)]
             } else {
                 0
             },
@@ -324,6 +327,7 @@ impl Exploration {
         let tries = !self.calm && self.choices.chance(self.tries);
         let cancels = self.choices.chance(self.cancels) && !self.calm;
         let id = self.bare.ask(node, mode, tries)?;
+        self.explored.at_once += u64::from(!self.bare.is_waiting(node));
         if cancels {
             let after = self.choices.exponential(DELAY * 4);
             self.bare.plan(after, Act::GiveUp(id));

@@ -433,7 +433,7 @@ fn callers(delay: Duration, full: bool, choices: &mut Choices) -> Callers {
         cancels: rate(300, full, choices),
         patience: delay * [1, 5, 50][choices.index(3)],
         tries: rate(200, full, choices),
-        shared: [0, 300, 700][choices.index(3)],
+        shared: [0, 300, 950][choices.index(3)],
         campaigns: 0,
         notes: rate(100, full, choices),
         blunders: rate(100, full, choices),

@@ -20,7 +20,7 @@ pub use engine::{Engine, HopTimer, Mark, Rebuild, Receivers};
 pub use request::{Mode, Previous, Release, Request};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
 
-pub use grant_history::{AbandonedMarks, Ending, GrantHistory};
+pub use grant_history::{AbandonedMarks, Block, Ending, GrantHistory};
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::steps::AT_ONCE;
-use super::{Bare, MEMBER};
+use super::{Bare, MEMBER, call};
 use crate::checkers::Violation;
 use crate::in_order::InOrder;
 use distlock_protocol::lock::{
@@ -25,6 +25,10 @@ impl<A> Bare<A> {
             .next()
             .expect("runs are shorter than 2^31 epochs");
         self.in_flight = 0;
+        if let Some((fairness, rounds)) = &mut self.fairness {
+            fairness.begins_view();
+            rounds.begins_view();
+        }
         self.order = self.spec.algorithm.needs_order().then(InOrder::default);
         self.hosts.say(format_args!(
             "epoch {}, with new incarnations of {restarted:?}",
@@ -35,9 +39,15 @@ impl<A> Bare<A> {
             let process = self.process(node);
             // What an engine knew is made anew in any case.
             let mut seat = self.hosts.stop(node).expect(MEMBER);
-            seat.waiting = None;
+            let waits = seat.waiting.take().map(|request| call(process, request.id));
             seat.inside.clear();
             self.hosts.start(node, seat);
+            if let Some((fairness, rounds)) = &mut self.fairness
+                && let Some(call) = waits
+            {
+                fairness.ends(call);
+                rounds.ends(call);
+            }
             self.requests.crashes(process);
             self.exclusion.crashes(process);
             self.abandonment.crashes(process);
@@ -83,7 +93,7 @@ impl<A> Bare<A> {
             let is_told = !holders.is_empty() && held == Mode::Exclusive;
             let abandoned = abandoned && !is_told;
             seat.history = GrantHistory { counter, abandoned };
-            (seat.entered, seat.owes_mark) = (0, false);
+            (seat.entered, seat.owes_mark, seat.block) = (0, false, None);
         }
         for (me, out) in outputs {
             self.carry_out(me, out)?;

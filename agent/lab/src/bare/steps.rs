@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Bare, Letter, Seat, Turn, call};
 use crate::checkers::{Violation, violation};
 use crate::history::What;
-use distlock_protocol::lock::{Effects, Engine, HopTimer, Message};
+use distlock_protocol::lock::{Block, Effects, Engine, HopTimer, Message};
 use distlock_protocol::{Fence, Incarnation, NodeId, Previous, RequestId};
 
 /// Engines are woken when they want to be.
@@ -78,7 +78,14 @@ impl<A> Bare<A> {
         let seat = self.seat(to);
         seat.clock = seat.clock.max(letter.clock) + 1;
         seat.history.hear(letter.history);
-        self.step(to, |engine, out| engine.receive(from, message, out))
+        seat.heard = letter.history.counter;
+        self.step(to, |engine, out| engine.receive(from, message, out))?;
+        if let Some((fairness, rounds)) = &mut self.fairness {
+            for known in rounds.arrives(letter.transmission) {
+                fairness.is_known(known);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn carry_out(&mut self, node: NodeId, out: Effects) -> Result<(), Violation> {
@@ -86,12 +93,17 @@ impl<A> Bare<A> {
             sends,
             granted,
             busy,
+            block,
             hop_timer,
             abandoned,
         } = out;
         // One event, whatever is said and done in it.
         self.seat(node).clock += 1;
         self.seat(node).history.abandoned |= abandoned;
+        if let Some(numbers) = block {
+            let seat = self.seat(node);
+            seat.block = Some(Block::after(seat.heard, numbers));
+        }
         // A grant comes before what is said in the same step, so that its counter travels along.
         for (id, booked) in granted {
             self.grant(node, id, booked)?;
@@ -143,16 +155,21 @@ impl<A> Bare<A> {
         let marked = seat.history.abandoned && !spec.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
         let mode = seat.waiting.map(|request| request.mode).unwrap_or_default();
-        seat.history = seat.history.after(spec, mode).expect("runs are short");
-        let counter = seat.history.counter;
-        seat.entered = counter;
+        let granted = seat.history.grant(spec, mode, seat.block.as_mut());
+        let (counter, history) = granted.expect("runs are short");
+        (seat.history, seat.entered) = (history, counter);
         if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
             seat.inside.insert(id, request.mode);
         }
         let fence = Fence::from_parts(epoch, counter).expect("epochs start at 1");
         let (lock, mode) = self.requests.grants(now, call)?;
+        if let Some((fairness, rounds)) = &mut self.fairness {
+            fairness.grants(now, call)?;
+            rounds.ends(call);
+        }
         // Of several who are inside together, fences are distinct only by the order of links.
-        if self.spec.permits.get() == 1 && !self.is_shared {
+        let is_joint = self.spec.permits.get() > 1 || self.is_shared;
+        if self.order.is_some() || !is_joint {
             self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         }
         self.hosts.say(format_args!(
@@ -182,10 +199,28 @@ impl<A> Bare<A> {
         let spec = self.spec;
         let seat = self.seat(from);
         let (clock, history) = (seat.clock, seat.history);
-        if let Some(mode) = message.confers() {
-            seat.history = history.after(spec, mode).expect("runs are short");
+        if let Some((mode, numbers)) = message.confers() {
+            seat.history = history.set_aside(spec, mode, numbers);
         }
         self.sent += 1;
+        let asked = self.seat(from).waiting;
+        let asked = asked.filter(|request| !request.tries && message.kind() == "REQUEST");
+        let asked = asked.map(|request| call(self.process(from), request.id));
+        let conferred = self.seat(to).waiting;
+        let conferred = conferred.filter(|_| message.confers().is_some());
+        let conferred = conferred.map(|request| call(self.process(to), request.id));
+        if let Some((fairness, rounds)) = &mut self.fairness {
+            rounds.sends(self.sent);
+            if let Some(asked) = asked {
+                fairness.is_unknown(asked);
+                rounds.begin(asked);
+            }
+            // Others are let in while it is on its way.
+            if let Some(conferred) = conferred {
+                fairness.is_unknown(conferred);
+                rounds.ends(conferred);
+            }
+        }
         let sent = What::Sent {
             message: self.sent,
             to,

@@ -43,6 +43,8 @@ pub enum Rule {
     Exclusion,
     /// What is granted is valid as long as the lease, and told only while it is.
     Leases,
+    /// Where requests are served in order, nobody is let in before another too often.
+    Fairness,
     /// Fences of an exclusive lock rise with every grant; no two grants share one.
     Fences,
     /// The leader that members name was granted the lock.

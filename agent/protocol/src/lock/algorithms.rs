@@ -33,7 +33,7 @@ use self::bakery::Bakery;
 use self::carvalho_roucairol::CarvalhoRoucairol;
 use self::lamport::Lamport;
 use self::maekawa::{Maekawa, Rule};
-use self::manager::Manager;
+use self::manager::{Manager, Permits};
 use self::raymond::Raymond;
 use self::ricart_agrawala::RicartAgrawala;
 use self::semaphore::Semaphore;
@@ -73,14 +73,13 @@ pub enum Message {
     Raymond(raymond::Message),
     Voting(voting::Message),
     Manager(manager::Message),
-    Counting(semaphore::Message),
 }
 
 impl Message {
     /// What it is called in counts and traces.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Semaphore(message) | Self::Counting(message) => message.kind(),
+            Self::Semaphore(message) => message.kind(),
             Self::Bakery(message) => message.kind(),
             Self::RicartAgrawala(message) => message.kind(),
             Self::TokenRing(message) => message.kind(),
@@ -100,7 +99,7 @@ impl Message {
     /// on the answer.
     pub(crate) const fn is_request(&self) -> bool {
         match self {
-            Self::Semaphore(message) | Self::Counting(message) => message.is_request(),
+            Self::Semaphore(message) => message.is_request(),
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
@@ -114,14 +113,13 @@ impl Message {
         }
     }
 
-    /// For what the receiver takes the next fence with it, so that the sender may not give that one to
-    /// another: grants of several permits, and those of one that is shared, are not joined by a chain of
-    /// messages.
-    pub const fn confers(&self) -> Option<Mode> {
+    /// For what the receiver takes the next fences with it, and how many, so that the sender may not give
+    /// those to another: grants of several permits, and those of one that is shared, are not joined by a
+    /// chain of messages.
+    pub const fn confers(&self) -> Option<(Mode, u32)> {
         match self {
-            Self::Semaphore(semaphore::Message::Grant { .. })
-            | Self::Counting(semaphore::Message::Grant { .. }) => Some(Mode::Exclusive),
-            Self::Manager(manager::Message::Share { .. }) => Some(Mode::Shared),
+            Self::Semaphore(semaphore::Message::Grant { .. }) => Some((Mode::Exclusive, 1)),
+            Self::Manager(manager::Message::Share { block, .. }) => Some((Mode::Shared, *block)),
             _ => None,
         }
     }
@@ -142,7 +140,7 @@ impl Message {
             Self::Singhal(_) => Algorithm::Singhal,
             Self::Raymond(_) => Algorithm::Raymond,
             Self::Voting(_) => Algorithm::Voting,
-            Self::Manager(_) | Self::Counting(_) => Algorithm::Manager,
+            Self::Manager(_) => Algorithm::Manager,
         }
     }
 }
@@ -181,7 +179,7 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::Voting => engine!(Voting, Voting::new),
         // Grants of several permits do not follow one another: there is no token.
         Algorithm::Manager if spec.permits > NonZeroU32::MIN => {
-            engine!(Counting, Semaphore::new, spec.permits)
+            engine!(Manager, Permits::new, spec.permits)
         }
         Algorithm::Manager => engine!(Manager, Manager::new),
     }

@@ -224,6 +224,9 @@ pub struct Effects<M> {
     pub granted: Vec<(RequestId, Previous)>,
     /// This member's request that cannot be granted now, if its caller wants to know.
     pub busy: Option<RequestId>,
+    /// The message that is being received sets so many numbers for fences aside for this member's grants,
+    /// in place of those before: the ones after its sender's counter.
+    pub block: Option<u32>,
     /// What to do about the timer; `None` leaves it as it is.
     pub hop_timer: Option<HopTimer>,
     /// Whether another member has said that a grant which others shared was abandoned: whoever enters
@@ -237,6 +240,7 @@ impl<M> Default for Effects<M> {
             sends: Vec::new(),
             granted: Vec::new(),
             busy: None,
+            block: None,
             hop_timer: None,
             abandoned: false,
         }
@@ -249,6 +253,7 @@ impl<M> Effects<M> {
         self.sends.is_empty()
             && self.granted.is_empty()
             && self.busy.is_none()
+            && self.block.is_none()
             && self.hop_timer.is_none()
             && !self.abandoned
     }
@@ -282,6 +287,7 @@ impl<M> Effects<M> {
             .extend(sends.map(|(to, message)| (to, wrap(message))));
         self.granted.extend(later.granted);
         self.busy = later.busy.or(self.busy);
+        self.block = later.block.or(self.block);
         self.hop_timer = later.hop_timer.or(self.hop_timer);
         self.abandoned |= later.abandoned;
     }

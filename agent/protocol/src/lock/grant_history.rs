@@ -102,13 +102,71 @@ impl GrantHistory {
         })
     }
 
-    /// The next grant, of that mode, of a lock that is served so. One that others share leaves the mark
-    /// for the first that is inside alone; `None` if there are no more counters.
+    /// A grant, of that mode, of a lock that is served so: its number, and what is known after it. Where
+    /// several are inside together, a member that another lets in takes the numbers of its `block`.
+    /// `None` if there are no more.
     #[must_use]
-    pub fn after(self, spec: LockSpec, mode: Mode) -> Option<Self> {
-        let next = self.next()?;
-        let abandoned = self.abandoned && !spec.takes_mark(mode);
-        Some(Self { abandoned, ..next })
+    pub fn grant(
+        self,
+        spec: LockSpec,
+        mode: Mode,
+        block: Option<&mut Block>,
+    ) -> Option<(u32, Self)> {
+        let is_joint = spec.permits > NonZeroU32::MIN || mode == Mode::Shared;
+        let number = match block.filter(|_| is_joint) {
+            Some(block) => block.take()?,
+            None => self.counter.checked_add(1)?,
+        };
+        Some((number, self.at(number, spec, mode)))
+    }
+
+    /// So many numbers are another member's from now on, for grants of that mode. If there are not so
+    /// many, there are none any more.
+    #[must_use]
+    pub fn set_aside(self, spec: LockSpec, mode: Mode, numbers: u32) -> Self {
+        let counter = self.counter.checked_add(numbers);
+        let after = counter.map(|counter| self.at(counter, spec, mode));
+        after.unwrap_or(Self {
+            counter: u32::MAX,
+            ..self
+        })
+    }
+
+    /// After the grant of that number, or a later one that is known already.
+    /// One that others share leaves the mark for the first that is inside alone.
+    fn at(self, number: u32, spec: LockSpec, mode: Mode) -> Self {
+        Self {
+            counter: number.max(self.counter),
+            abandoned: self.abandoned && !spec.takes_mark(mode),
+        }
+    }
+}
+
+/// Numbers for fences that the manager of a lock has set aside for another member, in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Block {
+    last: u32,
+    left: u32,
+}
+
+impl Block {
+    /// So many numbers after `counter`: none, if there are not so many.
+    pub const fn after(counter: u32, numbers: u32) -> Self {
+        let left = match counter.checked_add(numbers) {
+            Some(_) => numbers,
+            None => 0,
+        };
+        Self {
+            last: counter,
+            left,
+        }
+    }
+
+    /// The next of them.
+    fn take(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        self.last += 1;
+        Some(self.last)
     }
 }
 
@@ -155,6 +213,30 @@ mod tests {
         heard.hear(after(1, true));
         heard.hear(after(1, false));
         assert_eq!(heard, after(1, true));
+    }
+
+    /// Whoever sets numbers aside and whoever gets them agree on which they are, also where there are not
+    /// enough.
+    #[test]
+    fn numbers_that_are_set_aside_are_given_once() {
+        let spec = LockSpec::exclusive(crate::lock::Algorithm::Manager);
+        let mode = Mode::Shared;
+        for (counter, numbers, given, left) in [
+            (4, 3, 3, 7),
+            (u32::MAX - 3, 3, 3, u32::MAX),
+            (u32::MAX - 2, 3, 0, u32::MAX),
+        ] {
+            let mut block = Block::after(counter, numbers);
+            let here = after(counter, true);
+            let grants = core::iter::from_fn(|| here.grant(spec, mode, Some(&mut block)));
+            let expected = (1..=given).map(|n| (counter + n, after(counter + n, true)));
+            assert!(grants.eq(expected), "{counter}");
+            let manager = here.set_aside(spec, mode, numbers);
+            assert_eq!(manager, after(left, true), "{counter}");
+            // One that is alone follows the manager's count.
+            let alone = manager.grant(spec, Mode::Exclusive, Some(&mut block));
+            assert_eq!(alone.map(|(number, _)| number), left.checked_add(1));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
 use super::{
-    AbandonedMarks, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, LockSummary,
+    AbandonedMarks, Block, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, LockSummary,
     Message, Mode, Previous, Priority, Receivers, Release,
 };
 use crate::api::{Event, Refusal, Wait};
@@ -66,6 +66,8 @@ pub(super) struct Lock {
     pub(super) history: GrantHistory,
     /// The counter of the last grant in this epoch that was entered here; 0 if there was none.
     pub(super) entered: u32,
+    /// The numbers of grants that another member has set aside for this one.
+    pub(super) block: Option<Block>,
     /// Whether the history has shown a mark in this epoch. Then the next view is told what became of
     /// it: others may have seen the mark, and not that somebody was told.
     pub(super) was_marked: bool,
@@ -155,10 +157,8 @@ impl Settling<'_> {
                 body,
             };
             self.out.sends.push((to, message));
-            if let Some(mode) = conferred {
-                // At the last number the receiver can take none, and nobody is let in.
-                let next = lock.history.after(self.spec, mode);
-                lock.history = next.unwrap_or(lock.history);
+            if let Some((mode, numbers)) = conferred {
+                lock.history = lock.history.set_aside(self.spec, mode, numbers);
             }
         }
         self.out.wants_view |= lock.history.counter >= COUNTER_RUNS_OUT;
@@ -183,13 +183,13 @@ impl Settling<'_> {
         let marked = lock.history.abandoned && !self.spec.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
         let mode = lock.queue.asking().map(|asking| asking.request.mode);
-        let next = lock.history.after(self.spec, mode.unwrap_or_default());
-        let fence = next.and_then(|next| Fence::from_parts(self.view.epoch, next.counter));
-        let Some((next, fence)) = next.zip(fence) else {
+        let (mode, block) = (mode.unwrap_or_default(), lock.block.as_mut());
+        let granted = lock.history.grant(self.spec, mode, block);
+        let fence = granted.and_then(|(number, _)| Fence::from_parts(self.view.epoch, number));
+        let Some(((number, after), fence)) = granted.zip(fence) else {
             return self.refuse_for_want_of_fences(lock, id);
         };
-        lock.history = next;
-        lock.entered = next.counter;
+        (lock.history, lock.entered) = (after, number);
         match lock.queue.grant(id, fence, previous) {
             Some(Some(caller)) => {
                 let ticket = caller.ticket;

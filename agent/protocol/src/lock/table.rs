@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use super::loan::Borrowed;
 use super::queue::Waiting;
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
-use super::{AbandonedMarks, Effects, LockSpec, Release, Request, Stamp};
+use super::{AbandonedMarks, Block, Effects, LockSpec, Release, Request, Stamp};
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::membership::{Member, View};
@@ -327,6 +327,9 @@ impl Locks {
             lock.was_marked |= lock.history.abandoned;
             if let Some(engine) = &mut lock.engine {
                 engine.receive(from, &body, &mut self.effects);
+            }
+            if let Some(numbers) = self.effects.block.take() {
+                lock.block = Some(Block::after(history.counter, numbers));
             }
             self.settle(&name, out);
         } else {

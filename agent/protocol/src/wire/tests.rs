@@ -168,13 +168,11 @@ const ENGINES: &str = r#"
 {"Manager":{"Unpark":{"time":24}}} 0d0818
 {"Manager":{"Unparked":{"time":24}}} 0d0918
 {"Manager":{"Park":{"time":24}}} 0d0a18
-{"Manager":{"Share":{"number":22}}} 0d0b16
-{"Manager":{"Drop":{"number":22,"how":"Abandoned"}}} 0d0c1601
+{"Manager":{"Share":{"number":22,"block":300,"recalled":true,"abandoned":false}}} 0d0b16ac020100
+{"Manager":{"Drop":{"number":22,"used":300,"how":"Abandoned"}}} 0d0c16ac0201
 {"Manager":{"Ghost":{"number":22}}} 0d0d16
-{"Counting":{"Request":{"id":ID,"mode":"Exclusive","tries":true}}} 0e00ac0207050001
-{"Counting":{"Grant":{"id":ID,"abandoned":true}}} 0e01ac02070501
-{"Counting":{"Release":{"id":ID,"how":"Unused"}}} 0e02ac02070502
-{"Counting":{"Queued":{"id":ID}}} 0e03ac020705
+{"Manager":{"Recall":{"number":22,"tries":true}}} 0d0e1601
+{"Manager":{"Reads":{"number":22}}} 0d0f16
 "#;
 
 /// Messages of elections, and their bytes behind those of the lock.

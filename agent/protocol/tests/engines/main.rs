@@ -12,6 +12,7 @@ mod manager;
 mod raymond;
 mod ricart_agrawala;
 mod semaphore;
+mod shares;
 mod sharing;
 mod singhal;
 mod suzuki_kasami;

@@ -4,7 +4,7 @@
 use super::*;
 
 /// A request that waits for as long as it takes.
-fn want(bench: &mut Bench, me: u16) -> RequestId {
+pub(crate) fn want(bench: &mut Bench, me: u16) -> RequestId {
     bench.seq += 1;
     let request = Request {
         tries: false,
@@ -15,7 +15,7 @@ fn want(bench: &mut Bench, me: u16) -> RequestId {
 }
 
 /// A request that asks for the lock at once, or not at all.
-fn attempt(bench: &mut Bench, me: u16) -> RequestId {
+pub(crate) fn attempt(bench: &mut Bench, me: u16) -> RequestId {
     let clock = bench.seq;
     bench.acquire(me, clock)
 }
@@ -27,7 +27,7 @@ fn enter(bench: &mut Bench, me: u16) -> RequestId {
     id
 }
 
-fn group(size: u16) -> Bench {
+pub(crate) fn group(size: u16) -> Bench {
     Bench::new(size, exclusive(Algorithm::Manager))
 }
 
@@ -42,12 +42,12 @@ fn lent_to(size: u16, me: u16) -> Bench {
     bench
 }
 
-fn sweep(bench: &mut Bench, me: u16) {
+pub(crate) fn sweep(bench: &mut Bench, me: u16) {
     assert!(matches!(bench.timers.remove(&me), Some(HopTimer::Set(_))));
     bench.step(me, |engine, out| engine.timeout(out));
 }
 
-fn vouches(bench: &Bench, me: u16, other: u16) -> bool {
+pub(crate) fn vouches(bench: &Bench, me: u16, other: u16) -> bool {
     !bench.engines[&me].may_be_inside(node(other))
 }
 
@@ -409,7 +409,7 @@ fn a_next_that_crosses_a_try_is_said_again() {
     assert_eq!(bench.granted, [tried, waits]);
 }
 
-fn read(bench: &mut Bench, me: u16, tries: bool) -> RequestId {
+pub(crate) fn read(bench: &mut Bench, me: u16, tries: bool) -> RequestId {
     bench.seq += 1;
     let request = Request {
         mode: Mode::Shared,
@@ -524,7 +524,7 @@ fn a_shared_grant_does_not_take_the_mark_away() {
         counter: 7,
         abandoned: true,
     };
-    let after = |spec, mode| GrantHistory::after(marked, spec, mode).unwrap().abandoned;
+    let after = |spec, mode| marked.grant(spec, mode, None).unwrap().1.abandoned;
     let manager = exclusive(Algorithm::Manager);
     assert!(after(manager, Mode::Shared) && !after(manager, Mode::Exclusive));
     // The semaphore keeps it in its books.

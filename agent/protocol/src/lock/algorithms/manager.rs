@@ -67,14 +67,19 @@
 //! delay T.
 
 mod books;
+mod events;
 mod habit;
+mod lending;
 mod line;
 mod member;
 mod own;
+mod permits;
+mod phases;
 mod right;
 mod sharing;
 
 pub(super) use self::member::Manager;
+pub(super) use self::permits::Permits;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,12 +117,28 @@ pub enum Message {
     Unparked { time: u64 },
     /// And here it is again.
     Park { time: u64 },
-    /// Your place of this number may be inside, with others that share the lock.
-    Share { number: u64 },
-    /// Mine of this number is over.
-    Drop { number: u64, how: Release },
+    /// Your place of this number may be inside, with others that share the lock or have one of its permits.
+    /// `block`: how many numbers for fences come with it. `recalled`: it is over as soon as nobody is
+    /// inside by it; else it may be kept, and used again. `abandoned`: of several permits, a holder before
+    /// ended inside, and it may be that nobody has been told yet.
+    Share {
+        number: u64,
+        block: u32,
+        recalled: bool,
+        abandoned: bool,
+    },
+    /// Mine of this number is over, after so many entries.
+    Drop {
+        number: u64,
+        used: u32,
+        how: Release,
+    },
     /// Nobody waits in my place of this number any more.
     Ghost { number: u64 },
+    /// Your share of this number is wanted back. `tries`: at once, or not at all.
+    Recall { number: u64, tries: bool },
+    /// Somebody is inside by mine of this number, which you wanted at once.
+    Reads { number: u64 },
 }
 
 impl Message {
@@ -137,13 +158,18 @@ impl Message {
             Self::Share { .. } => "SHARE",
             Self::Drop { .. } => "DROP",
             Self::Ghost { .. } => "GHOST",
+            Self::Recall { .. } => "RECALL",
+            Self::Reads { .. } => "READS",
         }
     }
 
     pub(crate) const fn is_request(self) -> bool {
         matches!(
             self,
-            Self::Request { .. } | Self::Try { .. } | Self::Unpark { .. }
+            Self::Request { .. }
+                | Self::Try { .. }
+                | Self::Unpark { .. }
+                | Self::Recall { tries: true, .. }
         )
     }
 }

@@ -36,7 +36,7 @@ impl Locks {
             counter: u32::from(!summary.holders.is_empty()),
             abandoned: summary.abandoned,
         };
-        (lock.entered, lock.ending) = (0, Ending::default());
+        (lock.entered, lock.ending, lock.block) = (0, Ending::default(), None);
         lock.was_marked = summary.abandoned;
         lock.owes_mark = false;
         lock.quarantine = is_quarantined.then(|| Box::new(summary.clone()));

@@ -1,8 +1,5 @@
 //! The part of one member: its place, its readers, and the books if it is the lock's manager.
 
-use alloc::collections::VecDeque;
-use core::slice;
-
 use super::books::{Books, Said};
 use super::habit::Habit;
 use super::line::Line;
@@ -13,26 +10,27 @@ use super::{Message, Place, Worth};
 use crate::ids::{NodeId, RequestId};
 use crate::lock::algorithms::placement::serving_members;
 use crate::lock::engine::{Effects, Engine, Rebuild};
-use crate::lock::request::{Mode, Release, Request};
+use crate::lock::request::{Mode, Release};
+use alloc::collections::VecDeque;
 
 #[derive(Clone, Debug, Hash)]
 pub(in crate::lock::algorithms) struct Manager {
-    me: NodeId,
-    manager: NodeId,
+    pub(super) me: NodeId,
+    pub(super) manager: NodeId,
     /// This member's request that waits to be inside alone, or is.
-    caller: Option<Caller>,
+    pub(super) caller: Option<Caller>,
     /// This member's place for that.
-    place: Option<Own>,
+    pub(super) place: Option<Own>,
     /// Its requests that share the lock.
-    sharing: Sharing,
+    pub(super) sharing: Sharing,
     /// The number of its last place.
     last: u64,
     /// The highest number of a probe that was answered here.
     probed: u64,
-    habit: Habit,
-    right: Right,
+    pub(super) habit: Habit,
+    pub(super) right: Right,
     /// The manager's; `None` elsewhere.
-    books: Option<Books>,
+    pub(super) books: Option<Books>,
     /// What this member says to itself, until the end of the step.
     own: VecDeque<Message>,
 }
@@ -76,7 +74,7 @@ impl Manager {
                     is_lent: false,
                 }),
             }),
-            sharing: Sharing::new(from, &line),
+            sharing: Sharing::of_readers(from),
             last: own
                 .map(|place| place.number)
                 .max()
@@ -97,7 +95,7 @@ impl Manager {
     }
 
     /// To this member itself, too.
-    fn say(&mut self, to: NodeId, message: Message, out: &mut Effects<Message>) {
+    pub(super) fn say(&mut self, to: NodeId, message: Message, out: &mut Effects<Message>) {
         if to == self.me {
             self.own.push_back(message);
         } else {
@@ -106,24 +104,24 @@ impl Manager {
     }
 
     /// Does what this member has said to itself.
-    fn hear_own(&mut self, out: &mut Effects<Message>) {
+    pub(super) fn hear_own(&mut self, out: &mut Effects<Message>) {
         while let Some(message) = self.own.pop_front() {
             self.on_message(self.me, message, out);
         }
     }
 
-    fn stay(&mut self) -> Option<&mut Stay> {
+    pub(super) fn stay(&mut self) -> Option<&mut Stay> {
         self.place.as_mut()?.stay.as_mut()
     }
 
     /// Whether the token is here, and nobody uses it or waits to.
-    fn is_idle_here(&self) -> bool {
+    pub(super) fn is_idle_here(&self) -> bool {
         let is_here = self.place.is_some_and(|place| place.stay.is_some());
         is_here && self.caller.is_none()
     }
 
     /// Asks for a place for this member's caller, in which it is alone.
-    fn ask(&mut self, tries: bool, out: &mut Effects<Message>) {
+    pub(super) fn ask(&mut self, tries: bool, out: &mut Effects<Message>) {
         let number = self.request(Mode::Exclusive, tries, out);
         self.place = Some(Own {
             number,
@@ -134,7 +132,7 @@ impl Manager {
         });
     }
 
-    fn request(&mut self, mode: Mode, tries: bool, out: &mut Effects<Message>) -> u64 {
+    pub(super) fn request(&mut self, mode: Mode, tries: bool, out: &mut Effects<Message>) -> u64 {
         self.last += 1;
         let number = self.last;
         let request = Message::Request {
@@ -147,7 +145,7 @@ impl Manager {
     }
 
     /// Lets this member's caller in, if the token is here and, at the manager, its right to enter.
-    fn enter_if_permitted(&mut self, out: &mut Effects<Message>) {
+    pub(super) fn enter_if_permitted(&mut self, out: &mut Effects<Message>) {
         let Some(id) = self.caller.filter(|it| !it.is_inside).map(|it| it.id) else {
             return;
         };
@@ -162,7 +160,7 @@ impl Manager {
     }
 
     /// The same for the one that waits to share the lock.
-    fn share_if_permitted(&mut self, out: &mut Effects<Message>) {
+    pub(super) fn share_if_permitted(&mut self, out: &mut Effects<Message>) {
         if self.sharing.is_let_in()
             && self.right.fetch(out)
             && let Some(id) = self.sharing.enter()
@@ -173,7 +171,7 @@ impl Manager {
     }
 
     /// A caller that only tries took the place of a ghost that waits, or waited when the view ended.
-    fn tell_if_busy(&self, out: &mut Effects<Message>) {
+    pub(super) fn tell_if_busy(&self, out: &mut Effects<Message>) {
         if let Some(caller) = self.caller
             && let Some(place) = self.place
         {
@@ -189,7 +187,7 @@ impl Manager {
         }
     }
 
-    fn give_back(&mut self, out: &mut Effects<Message>) {
+    pub(super) fn give_back(&mut self, out: &mut Effects<Message>) {
         if let Some(own) = self.place.take()
             && let Some(worth) = own.end(false)
         {
@@ -199,14 +197,14 @@ impl Manager {
     }
 
     /// The token, which nobody here needs, goes to the next or back.
-    fn pass_on(&mut self, out: &mut Effects<Message>) {
+    pub(super) fn pass_on(&mut self, out: &mut Effects<Message>) {
         match self.place.and_then(|place| place.next) {
             Some(next) => self.give_token(next, out),
             None => self.give_back(out),
         }
     }
 
-    fn on_token(&mut self, number: u64, worth: Worth, out: &mut Effects<Message>) {
+    pub(super) fn on_token(&mut self, number: u64, worth: Worth, out: &mut Effects<Message>) {
         let Some(place) = &mut self.place else { return };
         if place.number != number || place.stay.is_some() {
             return;
@@ -219,16 +217,25 @@ impl Manager {
         self.enter_if_permitted(out);
     }
 
-    fn on_try(&mut self, stay: u64, place: Place, probe: u64, out: &mut Effects<Message>) {
+    pub(super) fn on_try(
+        &mut self,
+        stay: u64,
+        place: Place,
+        probe: u64,
+        out: &mut Effects<Message>,
+    ) {
         if probe <= self.probed {
             return;
         }
         self.probed = probe;
+        if self.has_phase(stay) {
+            return self.keep_books(out, |books, _, say| books.on_try((stay, probe), say));
+        }
         let is_own = self.place.is_some_and(|own| own.number == stay);
         if is_own && self.is_idle_here() {
             self.give_token(place, out);
             self.say(self.manager, Message::Passed { probe }, out);
-        } else if is_own || self.has_phase(stay) {
+        } else if is_own {
             let number = place.number;
             self.say(place.node, Message::Busy { number }, out);
             self.say(self.manager, Message::Refused { probe }, out);
@@ -236,7 +243,7 @@ impl Manager {
         // Else the end of that stay is on its way to the manager, who sees to the place.
     }
 
-    fn on_busy(&mut self, number: u64, out: &mut Effects<Message>) {
+    pub(super) fn on_busy(&mut self, number: u64, out: &mut Effects<Message>) {
         let is_it = |own: &mut Own| own.number == number && own.stay.is_none();
         if self.place.take_if(is_it).is_some()
             && let Some(caller) = self.caller.filter(|caller| caller.tries)
@@ -246,7 +253,7 @@ impl Manager {
         out.busy = self.sharing.refuse(number).or(out.busy);
     }
 
-    fn has_phase(&self, number: u64) -> bool {
+    pub(super) fn has_phase(&self, number: u64) -> bool {
         self.books
             .as_ref()
             .is_some_and(|books| books.has_phase(number))
@@ -254,7 +261,7 @@ impl Manager {
 
     /// What the manager's books make of a message, and what that makes the manager say. They are given
     /// the number of this member's last place, of which they make numbers of phases.
-    fn keep_books(
+    pub(super) fn keep_books(
         &mut self,
         out: &mut Effects<Message>,
         keep: impl FnOnce(&mut Books, &mut u64, &mut Said),
@@ -268,232 +275,47 @@ impl Manager {
         }
     }
 
+    /// The share `number` has come, with so many numbers for fences.
+    pub(super) fn on_share(
+        &mut self,
+        (number, block, recalled): (u64, u32, bool),
+        out: &mut Effects<Message>,
+    ) {
+        if self.sharing.let_in(number, block, recalled) {
+            // The manager gives itself numbers as it goes.
+            out.block = (self.me != self.manager).then_some(block);
+            self.share_if_permitted(out);
+        }
+    }
+
     /// The request `id`, if it shares the lock or waits to, is over.
-    fn drop_share(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
-        if let Some(number) = self.sharing.end(id) {
-            self.say(self.manager, Message::Drop { number, how }, out);
+    pub(super) fn end_share(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
+        if let Some(drop) = self.sharing.end(id, how) {
+            self.say(self.manager, drop, out);
         }
         self.hear_own(out);
     }
 
-    /// Whether something is here that is to go back if nobody uses it for a while.
-    fn has_something_lent(&self) -> bool {
-        let is_used = self.caller.is_some() || self.sharing.is_used();
-        !is_used && (self.right.is_here() || self.is_idle_here())
-    }
-
-    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Message>) {
-        let is_manager = from == self.manager;
-        let of = |number| Place { node: from, number };
-        match message {
-            Message::Request {
-                number,
-                mode,
-                tries,
-            } => {
-                if from != self.me {
-                    self.right.introduce(out);
-                }
-                self.keep_books(out, |books, fresh, say| {
-                    books.on_request(of(number), (mode, tries), fresh, say);
-                });
-            }
-            Message::Return { stay, worth } => {
-                let worth = worth.checked();
-                self.keep_books(out, |books, _, say| books.on_return(of(stay), worth, say));
-            }
-            Message::Passed { probe } => {
-                self.keep_books(out, |books, _, say| books.on_passed(from, probe, say));
-            }
-            Message::Refused { probe } => {
-                self.keep_books(out, |books, _, say| books.on_refused(from, probe, say));
-            }
-            Message::Drop { number, how } => {
-                let mut ended_inside = false;
-                self.keep_books(out, |books, _, say| {
-                    ended_inside = books.on_drop(of(number), how, say);
-                });
-                out.abandoned |= ended_inside;
-            }
-            Message::Ghost { number } => {
-                self.keep_books(out, |books, _, say| books.on_ghost(of(number), say));
-            }
-            Message::Token { number, worth } if self.has_phase(number) => {
-                let worth = worth.checked();
-                self.keep_books(out, |books, _, say| books.on_token(number, worth, say));
-            }
-            Message::Token { number, worth } => self.on_token(number, worth, out),
-            Message::Next { stay, place } if is_manager && self.has_phase(stay) => {
-                self.keep_books(out, |books, _, say| books.on_next(stay, place, say));
-            }
-            Message::Next { stay, place } if is_manager => {
-                if let Some(own) = self.place.as_mut().filter(|own| own.number == stay) {
-                    own.next = Some(place);
-                }
-            }
-            Message::Try { stay, place, probe } if is_manager => {
-                self.on_try(stay, place, probe, out);
-            }
-            Message::Busy { number } if self.has_phase(number) => {
-                self.keep_books(out, |books, _, say| books.on_busy(number, say));
-            }
-            Message::Busy { number } => self.on_busy(number, out),
-            Message::Share { number } if is_manager => {
-                self.sharing.let_in(number);
-                self.share_if_permitted(out);
-            }
-            Message::Unpark { time } => self.right.on_unpark(from, time, out),
-            Message::Unparked { time } => {
-                if self.right.on_unparked(time) {
-                    self.enter_if_permitted(out);
-                    self.share_if_permitted(out);
-                }
-            }
-            Message::Park { time } => self.right.on_park(from, time),
-            Message::Next { .. } | Message::Try { .. } | Message::Share { .. } => {}
-        }
-    }
-}
-
-impl Engine<Message> for Manager {
-    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
-        let Request {
-            id, tries, mode, ..
-        } = request;
-        // A reader uses nothing that is lent but the manager's right.
-        if mode == Mode::Exclusive || self.me == self.manager {
-            self.habit.is_wanted(out);
-        }
-        match mode {
-            Mode::Exclusive => {
-                debug_assert!(self.caller.is_none(), "one request of a member at a time");
-                // Others wait for the token that is here.
-                if self.is_idle_here() && self.place.is_some_and(|place| place.next.is_some()) {
-                    self.pass_on(out);
-                }
-                self.caller = Some(Caller {
-                    id,
-                    tries,
-                    is_inside: false,
-                });
-                if self.place.is_none() {
-                    self.ask(tries, out);
-                }
-            }
-            Mode::Shared => {
-                // A member with the token is alone; only the manager lets readers in.
-                if self.is_idle_here() {
-                    self.pass_on(out);
-                }
-                let number = self.request(mode, tries, out);
-                self.sharing.ask(id, tries, number);
-            }
-        }
-        self.right.fetch(out);
-        self.enter_if_permitted(out);
-        self.tell_if_busy(out);
-        self.hear_own(out);
-    }
-
-    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
-        self.caller.take_if(|it| it.id == id && it.is_inside);
-        self.drop_share(id, how, out);
-    }
-
-    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
-        let caller = self.caller.take_if(|it| it.id == id && !it.is_inside);
-        if caller.is_some()
-            && let Some(own) = self
-                .place
-                .as_mut()
-                .filter(|own| own.waits() && !own.is_ghost)
-        {
-            own.is_ghost = true;
-            let number = own.number;
-            self.say(self.manager, Message::Ghost { number }, out);
-        }
-        self.drop_share(id, Release::Unused, out);
-    }
-
-    /// A member with the token knows that no other is inside. The manager knows which members have no
-    /// place. The custodian knows whether it has the manager's right to enter.
-    fn may_be_inside(&self, node: NodeId) -> bool {
-        if self.place.is_some_and(|place| place.stay.is_some()) {
-            return false;
-        }
-        let custodian = self.right.says_of(node);
-        custodian.unwrap_or_else(|| self.books.as_ref().is_none_or(|books| books.knows(node)))
-    }
-
-    fn asks(&self) -> &[NodeId] {
-        if self.place.is_some_and(|place| place.stay.is_some()) {
-            &[]
-        } else if self.me == self.manager {
-            self.right.asks().map_or(&[], slice::from_ref)
-        } else {
-            slice::from_ref(&self.manager)
+    /// The shares that nobody here uses go back, but for those that can be used again; those too if `all`.
+    pub(super) fn give_shares_back(&mut self, all: bool, out: &mut Effects<Message>) {
+        for drop in self.sharing.give_back(all) {
+            self.say(self.manager, drop, out);
         }
     }
 
-    /// Of a token that is here and idle, [`Engine::rest`] has decided that it stays.
-    fn lends(&self) -> bool {
-        let is_idle = self.is_idle_here();
-        debug_assert!(!is_idle || self.right.permits(), "as it entered");
-        is_idle
-    }
-
-    fn entered(&mut self, entries: u32) {
-        self.habit.enters(entries);
-        let stay = self.stay().into_iter();
-        stay.for_each(|stay| stay.entries = stay.entries.saturating_add(entries));
-    }
-
-    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
-        self.on_message(from, *message, out);
-        self.hear_own(out);
-    }
-
-    fn timeout(&mut self, out: &mut Effects<Message>) {
-        if self.habit.is_over(out) && self.has_something_lent() {
-            if self.is_idle_here() {
-                self.give_back(out);
-            }
-            self.habit.was_returned(out);
-            self.right.park(out);
-            self.hear_own(out);
-        }
-    }
-
-    fn leave(&mut self, out: &mut Effects<Message>) {
+    /// Whatever is lent goes back.
+    pub(super) fn give_all_back(&mut self, out: &mut Effects<Message>) {
         if self.is_idle_here() {
             self.give_back(out);
         }
+        self.give_shares_back(true, out);
         self.right.park(out);
         self.hear_own(out);
     }
 
-    /// The token goes to the next, or stays if that pays, or goes back. A caller whose try came to
-    /// nothing, and that goes on waiting, gets a place in the list.
-    fn rest(&mut self, out: &mut Effects<Message>) {
-        if self.is_idle_here() {
-            let is_last = self.place.is_some_and(|place| place.next.is_none());
-            match self.stay() {
-                Some(stay) if is_last && stay.worth.pays() && stay.entries > 0 => {
-                    stay.is_lent = true;
-                }
-                _ => self.pass_on(out),
-            }
-        }
-        if self.caller.is_some() && self.place.is_none() {
-            self.ask(false, out);
-        }
-        if self.sharing.is_refused() {
-            let number = self.request(Mode::Shared, false, out);
-            self.sharing.ask_again(number);
-        }
-        self.hear_own(out);
-        if self.has_something_lent() {
-            self.habit.watch(out);
-        }
+    /// Whether something is here that is to go back if nobody uses it for a while.
+    pub(super) fn has_something_lent(&self) -> bool {
+        let is_used = self.caller.is_some() || self.sharing.is_used();
+        !is_used && (self.right.is_here() || self.is_idle_here() || self.sharing.has_idle())
     }
 }

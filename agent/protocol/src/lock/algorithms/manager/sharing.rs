@@ -1,19 +1,22 @@
-//! This member's requests that share the lock.
+//! This member's requests that share the lock, and the shares that it has for them.
 
 use alloc::vec::Vec;
 
-use super::Place;
 use super::line::Line;
+use super::{Message, Place};
 use crate::ids::RequestId;
 use crate::lock::engine::Rebuild;
-use crate::lock::request::{Mode, Request};
+use crate::lock::request::{Mode, Release, Request};
 
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Sharing {
-    /// The one that waits.
+    /// The request that waits.
     waiting: Option<Waiting>,
-    /// Those that are inside.
-    inside: Vec<Reader>,
+    shares: Vec<Share>,
+    /// Whether one at a time may be inside by each.
+    is_alone: bool,
+    /// How many numbers for fences are left of those that came with the last share.
+    numbers: u32,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -22,39 +25,75 @@ struct Waiting {
     tries: bool,
     /// Its place; `None` if that was refused, and it has not asked again yet.
     number: Option<u64>,
-    /// Whether it lacks the manager's right alone.
+    /// Whether it has its share, and lacks the manager's right alone.
     is_let_in: bool,
 }
 
-#[derive(Clone, Copy, Debug, Hash)]
-struct Reader {
-    id: RequestId,
+#[derive(Clone, Debug, Hash)]
+struct Share {
     number: u64,
+    /// Those that are inside by it.
+    inside: Vec<RequestId>,
+    /// How many have been.
+    used: u32,
+    /// Whether nobody enters by it any more.
+    is_recalled: bool,
+    /// How it ends, as far as is known.
+    how: Release,
 }
 
 impl Sharing {
-    pub(super) fn new(from: &Rebuild<'_>, line: &Line) -> Self {
-        let inside = line.inside.iter().zip(from.holders);
-        let inside = inside.filter(|(place, _)| place.node == from.me);
-        let shares = |request: &Request| request.mode == Mode::Shared;
+    /// Readers: those that share the lock.
+    pub(super) fn of_readers(from: &Rebuild<'_>) -> Self {
+        Self::new(from, Mode::Shared)
+    }
+
+    /// Those that have one of several permits.
+    pub(super) fn of_permits(from: &Rebuild<'_>) -> Self {
         Self {
-            waiting: from.my_waiter().filter(shares).map(|request| Waiting {
+            is_alone: true,
+            ..Self::new(from, Mode::Exclusive)
+        }
+    }
+
+    fn new(from: &Rebuild<'_>, mode: Mode) -> Self {
+        let is_mine = |id: &&RequestId| id.node == from.me && from.held == mode;
+        let inside = from.holders.iter().filter(is_mine);
+        let waits = |request: &Request| request.mode == mode;
+        Self {
+            waiting: from.my_waiter().filter(waits).map(|request| Waiting {
                 id: request.id,
                 tries: request.tries,
                 number: Some(Place::of(&request.id).number),
                 is_let_in: false,
             }),
-            inside: inside
-                .map(|(place, &id)| Reader {
-                    id,
-                    number: place.number,
+            shares: inside
+                .map(|id| Share {
+                    inside: alloc::vec![*id],
+                    used: 1,
+                    ..Share::new(Place::of(id).number, true)
                 })
                 .collect(),
+            is_alone: false,
+            numbers: 0,
         }
     }
 
+    /// Whether somebody waits, or is inside.
     pub(super) fn is_used(&self) -> bool {
-        self.waiting.is_some() || !self.inside.is_empty()
+        let mut shares = self.shares.iter();
+        self.waiting.is_some() || shares.any(|share| !share.inside.is_empty())
+    }
+
+    /// Whether there is a share that nobody uses.
+    pub(super) fn has_idle(&self) -> bool {
+        self.shares.iter().any(|share| self.is_idle(share))
+    }
+
+    fn is_idle(&self, share: &Share) -> bool {
+        let is_let_in =
+            |waiting: &Waiting| waiting.is_let_in && waiting.number == Some(share.number);
+        share.inside.is_empty() && !self.waiting.as_ref().is_some_and(is_let_in)
     }
 
     pub(super) fn ask(&mut self, id: RequestId, tries: bool, number: u64) {
@@ -96,11 +135,17 @@ impl Sharing {
         Some(waiting.id)
     }
 
-    /// It may be inside.
-    pub(super) fn let_in(&mut self, number: u64) {
-        if let Some(waiting) = self.waiting.as_mut().filter(|it| it.number == Some(number)) {
-            waiting.is_let_in = true;
-        }
+    /// The share of the one that waits has come, with so many numbers. Whether there is one that waits
+    /// for it.
+    pub(super) fn let_in(&mut self, number: u64, block: u32, recalled: bool) -> bool {
+        let is_it = |it: &&mut Waiting| it.number == Some(number) && !it.is_let_in;
+        let Some(waiting) = self.waiting.as_mut().filter(is_it) else {
+            return false;
+        };
+        waiting.is_let_in = true;
+        self.shares.push(Share::new(number, recalled));
+        self.numbers = block;
+        true
     }
 
     /// Whether one is let in, and waits for the manager's right.
@@ -111,17 +156,99 @@ impl Sharing {
     /// The one that was let in is inside.
     pub(super) fn enter(&mut self) -> Option<RequestId> {
         let Waiting { id, number, .. } = self.waiting.take_if(|waiting| waiting.is_let_in)?;
-        let number = number?;
-        self.inside.push(Reader { id, number });
+        let mut shares = self.shares.iter_mut();
+        let share = shares.find(|share| Some(share.number) == number)?;
+        share.enter(id, &mut self.numbers);
         Some(id)
     }
 
-    /// It waits no longer, or has left. Returns its place.
-    pub(super) fn end(&mut self, id: RequestId) -> Option<u64> {
+    /// `id` is inside, if there is a share by which it may be without asking.
+    pub(super) fn enter_by_loan(&mut self, id: RequestId) -> bool {
+        let has_room = |share: &&mut Share| !self.is_alone || share.inside.is_empty();
+        let mut shares = self.shares.iter_mut().filter(has_room);
+        let share = shares.find(|share| !share.is_recalled && self.numbers > 0);
+        let share = share.map(|share| share.enter(id, &mut self.numbers));
+        share.is_some()
+    }
+
+    /// It waits no longer, or has left. What the manager is to be told at once.
+    pub(super) fn end(&mut self, id: RequestId, how: Release) -> Option<Message> {
         if let Some(waiting) = self.waiting.take_if(|waiting| waiting.id == id) {
-            return waiting.number;
+            let number = waiting.number?;
+            let mut shares = self.shares.iter_mut();
+            if let Some(share) = shares.find(|share| share.number == number) {
+                share.is_recalled = true;
+                return None;
+            }
+            return Some(Message::Drop {
+                number,
+                used: 0,
+                how,
+            });
         }
-        let place = self.inside.iter().position(|reader| reader.id == id)?;
-        Some(self.inside.remove(place).number)
+        let mut shares = self.shares.iter_mut();
+        let share = shares.find(|share| share.inside.contains(&id))?;
+        share.inside.retain(|it| *it != id);
+        // Nobody knew of a share's first entry: who comes next is told what that one would have been told.
+        let is_unused = how == Release::Unused && share.used == 1;
+        if how == Release::Abandoned || is_unused {
+            // The manager is to hear of it before others enter.
+            (share.how, share.is_recalled) = (how, true);
+        }
+        None
+    }
+
+    /// The share of that number is wanted back. `tries`: at once or not at all. What the manager is to be
+    /// told at once; if the share can go, that is said later.
+    pub(super) fn recall(&mut self, number: u64, tries: bool) -> Option<Message> {
+        let place = self.shares.iter().position(|it| it.number == number)?;
+        if tries && !self.is_idle(&self.shares[place]) {
+            return Some(Message::Reads { number });
+        }
+        self.shares[place].is_recalled = true;
+        None
+    }
+
+    /// Shares that nobody uses, and that nobody can use again: what the manager is to be told. `all`: those
+    /// too that could be used again.
+    pub(super) fn give_back(&mut self, all: bool) -> Vec<Message> {
+        let is_over =
+            |share: &Share| self.is_idle(share) && (all || share.is_recalled || self.numbers == 0);
+        let over: Vec<u64> = self
+            .shares
+            .iter()
+            .filter(|it| is_over(it))
+            .map(|it| it.number)
+            .collect();
+        let over = self
+            .shares
+            .extract_if(.., |share| over.contains(&share.number));
+        over.map(|share| share.end()).collect()
+    }
+}
+
+impl Share {
+    const fn new(number: u64, is_recalled: bool) -> Self {
+        Self {
+            number,
+            inside: Vec::new(),
+            used: 0,
+            is_recalled,
+            how: Release::Given,
+        }
+    }
+
+    fn enter(&mut self, id: RequestId, numbers: &mut u32) {
+        self.inside.push(id);
+        self.used = self.used.saturating_add(1);
+        *numbers = numbers.saturating_sub(1);
+    }
+
+    fn end(self) -> Message {
+        Message::Drop {
+            number: self.number,
+            used: self.used,
+            how: self.how,
+        }
     }
 }
