@@ -19,7 +19,7 @@ use distlock_protocol::{Mode, NodeId, Release, RequestId, Time};
 pub struct Explored {
     /// Grants.
     pub grants: u64,
-    /// Those that were given when they were asked for.
+    /// Those of readers, and of several permits, that were given when they were asked for.
     pub at_once: u64,
     /// Requests that were cancelled while they waited.
     pub cancelled: u64,
@@ -327,7 +327,8 @@ impl Exploration {
         let tries = !self.calm && self.choices.chance(self.tries);
         let cancels = self.choices.chance(self.cancels) && !self.calm;
         let id = self.bare.ask(node, mode, tries)?;
-        self.explored.at_once += u64::from(!self.bare.is_waiting(node));
+        let is_joint = shares || self.spec.permits.get() > 1;
+        self.explored.at_once += u64::from(is_joint && !self.bare.is_waiting(node));
         if cancels {
             let after = self.choices.exponential(DELAY * 4);
             self.bare.plan(after, Act::GiveUp(id));

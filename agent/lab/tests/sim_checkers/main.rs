@@ -1,5 +1,6 @@
 //! The checkers are checked: each rule lets a clean history pass and catches its planted breach.
 mod abandonment;
+mod fairness;
 mod leases;
 mod presumed;
 

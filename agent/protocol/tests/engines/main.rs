@@ -9,6 +9,7 @@ mod carvalho_roucairol;
 mod lamport;
 mod maekawa;
 mod manager;
+mod permits;
 mod raymond;
 mod ricart_agrawala;
 mod semaphore;

@@ -23,8 +23,10 @@
 //! | `BUSY(x)` | owner of *s*, owner of *x* | somebody does |
 //! | `PASSED`, `REFUSED` | owner of *s*, manager | what became of that `TRY` |
 //! | `RETURN(s)` | owner of *s*, manager | the stay is over, and nobody follows |
-//! | `SHARE(r)` | manager, owner of *r* | *r* may be inside with others that share |
-//! | `DROP(r)` | owner of *r*, manager | that is over |
+//! | `SHARE(r)` | manager, owner of *r* | *r* may be inside with others, and perhaps keep the share |
+//! | `RECALL(r)` | manager, owner of *r* | give the share *r* back; or, for a try, at once or not at all |
+//! | `READS(r)` | owner of *r*, manager | somebody is inside by the share that is wanted at once |
+//! | `DROP(r)` | owner of *r*, manager | the share *r* is over |
 //! | `GHOST(r)` | owner of *r*, manager | nobody waits in the place *r* any more |
 //! | `UNPARK`, `UNPARKED`, `PARK` | manager and custodian | the manager's own right to enter, see below |
 //!
@@ -40,6 +42,20 @@
 //! reader waits for a writer that came after its phase, and as one phase waits at a time, neither side
 //! starves. What a reader was told of the grant before the next one is told too: the mark is taken away
 //! by whoever is inside alone.
+//!
+//! *Shares are lent* as the token is: a member whose share is not `recalled` keeps it when its last reader has
+//! left, and reads again without a message. As soon as something comes behind the phase the manager recalls
+//! its shares; a member gives a share back when nobody is inside by it, and lets nobody in by one that is
+//! recalled. A share brings a block of numbers for fences, and the manager's counter passes over all of them
+//! at once: so a writer has a higher fence than all readers before it. Blocks have 4 numbers, twice as many
+//! whenever one is used up, to 65,536, and half as many when less than a quarter was used. A try behind a phase whose shares are all lent asks for them; it
+//! fails if one is in use, and if a reader or a request comes meanwhile. A share by which a reader ended
+//! inside is lent no more: `DROP` tells the manager, which has the mark from then on.
+//!
+//! *Permits.* A lock with several permits has no token, no list and no custodian. Each permit is a share by
+//! which one caller at a time is inside, and which is lent in the same way. While somebody waits, permits
+//! are given recalled, and those that are lent are recalled: that is a central semaphore. The manager has the
+//! mark in its books, and lends nothing while it has.
 //!
 //! *The custodian.* Nobody could deny that the manager took a token that is at home. So its right to enter
 //! lies with the member that is second in the order of the hash. `UNPARK` fetches it while the manager
@@ -57,12 +73,14 @@
 //! messages ([`Algorithm::needs_order`](crate::lock::Algorithm::needs_order)). (3) `NEXT` is said when the
 //! place is appended, and again if it was dropped. (4) A member that has one asks for no other.
 //!
-//! *Whether to lend.* The token carries a measure of how often loans paid, from 0 to 3: it rises by one
+//! *Whether to lend.* The manager measures for each member how often shares and permits paid: the measure
+//! rises for one that was used more than once, and for a `REQUEST` of a member that was given the last one
+//! while nobody waited since; it falls for one that was recalled after one entry. The token carries a measure of how often loans paid, from 0 to 3: it rises by one
 //! for a stay with more than one entry, and for a `REQUEST` of the member that gave the token back last;
-//! it falls by one for a loan that was recalled unused. From 2 on the token is lent. *For how long*: four
+//! it falls by one for a loan that was recalled unused. From 2 on there is a loan. *For how long*: four
 //! times the mean time between entries, see [`Habit`](habit::Habit).
 //!
-//! Cost: none where the token is lent; else `REQUEST`, `TOKEN`, `RETURN`: 3(N-1)/N in the mean under
+//! Cost: none where the token is lent, or a share; else `REQUEST`, `TOKEN`, `RETURN`: 3(N-1)/N in the mean under
 //! light load; 3-2/N under heavy load; response 2T+E, 3T+E if it is lent to another; synchronisation
 //! delay T.
 

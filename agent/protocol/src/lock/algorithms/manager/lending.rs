@@ -6,7 +6,7 @@ use super::{Message, Place, Worth};
 use crate::ids::NodeId;
 
 /// The numbers that come with a share that is lent. Whoever has used all of them gets twice as many with
-/// the next one.
+/// the next one, and whoever has used less than a quarter gets half as many: there are 2³² in an epoch.
 const FIRST_BLOCK: u32 = 4;
 const LARGEST_BLOCK: u32 = 65_536;
 
@@ -91,8 +91,13 @@ impl Lending {
         } else if share.terms == Terms::Recalled {
             its.worth.fall();
         }
-        if share.terms != Terms::Once && used >= share.block {
+        if share.terms == Terms::Once {
+            return;
+        }
+        if used >= share.block {
             its.block = (share.block * 2).min(LARGEST_BLOCK);
+        } else if used < share.block / 4 {
+            its.block = (share.block / 2).max(FIRST_BLOCK);
         }
     }
 }
@@ -177,15 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn blocks_grow_as_they_are_used_up() {
+    fn blocks_are_as_large_as_they_are_used() {
         let mut lending = lent();
         for block in (2..18).map(|power| 1 << power) {
             let share = lending.give(place(4), false);
             assert_eq!(share.block, block.min(LARGEST_BLOCK));
             lending.end(share, share.block);
         }
-        let share = lending.give(place(5), false);
-        lending.end(share, share.block - 1);
-        assert_eq!(lending.give(place(6), false).block, LARGEST_BLOCK);
+        let mut after = |used: u32| {
+            let share = lending.give(place(5), false);
+            lending.end(share, used);
+            lending.give(place(6), false).block
+        };
+        assert_eq!(after(LARGEST_BLOCK / 4), LARGEST_BLOCK);
+        assert_eq!(after(LARGEST_BLOCK / 4 - 1), LARGEST_BLOCK / 2);
+        assert_eq!((0..20).map(|_| after(2)).last(), Some(FIRST_BLOCK));
     }
 }

@@ -325,7 +325,6 @@ impl Books {
         };
         match next {
             Some(next) => {
-                self.refuse_probe_at(place, say);
                 self.strike_through(place);
                 self.grant(next, worth, say);
             }
