@@ -75,7 +75,8 @@
 //!
 //! *Whether to lend.* The manager measures for each member how often shares and permits paid: the measure
 //! rises for one that was used more than once, and for a `REQUEST` of a member that was given the last one
-//! while nobody waited since; it falls for one that was recalled after one entry. The token carries a measure of how often loans paid, from 0 to 3: it rises by one
+//! while nobody waited since; it falls for one that was recalled after one entry, if it was the member's
+//! first since then. The token carries a measure of how often loans paid, from 0 to 3: it rises by one
 //! for a stay with more than one entry, and for a `REQUEST` of the member that gave the token back last;
 //! it falls by one for a loan that was recalled unused. From 2 on there is a loan. *For how long*: four
 //! times the mean time between entries, see [`Habit`](habit::Habit).

@@ -24,6 +24,8 @@ struct Use {
     block: u32,
     /// How often somebody had had to wait when the last one was given.
     given: u64,
+    /// Whether it had had another since somebody had to wait.
+    again: bool,
 }
 
 /// A share that a member has.
@@ -49,10 +51,11 @@ impl Lending {
     /// meanwhile, had better keep it.
     pub(super) fn is_asked(&mut self, node: NodeId) {
         let recalls = self.recalls;
-        if let Some(its) = self.members.get_mut(&node)
-            && its.given == recalls
-        {
-            its.worth.rise();
+        if let Some(its) = self.members.get_mut(&node) {
+            its.again = its.given == recalls;
+            if its.again {
+                its.worth.rise();
+            }
         }
     }
 
@@ -62,6 +65,7 @@ impl Lending {
             worth: Worth::default(),
             block: FIRST_BLOCK,
             given: 0,
+            again: false,
         });
         its.given = self.recalls;
         if is_wanted || !its.worth.pays() {
@@ -88,7 +92,7 @@ impl Lending {
         };
         if used > 1 {
             its.worth.rise();
-        } else if share.terms == Terms::Recalled {
+        } else if share.terms == Terms::Recalled && !its.again {
             its.worth.fall();
         }
         if share.terms == Terms::Once {
@@ -138,6 +142,8 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn place(number: u64) -> Place {
@@ -175,10 +181,29 @@ mod tests {
     #[test]
     fn what_was_recalled_unused_is_lent_no_more() {
         let mut lending = lent();
+        lending.is_wanted();
+        lending.is_asked(place(4).node);
         let mut share = lending.give(place(4), false);
         assert!(share.recall() && !share.recall());
         lending.end(share, 1);
         assert!(!lending.give(place(5), false).is_lent());
+    }
+
+    /// It had come twice: a loan would have paid from the first time on.
+    #[test]
+    fn what_came_too_late_is_lent_earlier() {
+        let mut lending = Lending::default();
+        let mut lent = Vec::new();
+        for _ in 0..3 {
+            lending.is_wanted();
+            for number in 0..2 {
+                lending.is_asked(place(number).node);
+                let mut share = lending.give(place(number), false);
+                lent.push(share.recall());
+                lending.end(share, 1);
+            }
+        }
+        assert_eq!(lent, [false, false, false, true, true, true]);
     }
 
     #[test]
