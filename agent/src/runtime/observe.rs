@@ -1,7 +1,11 @@
 //! What is told to nobody in particular: traces, counters, the watchdog.
 
 pub(crate) mod counters;
-#[cfg(not(feature = "trace"))]
+#[cfg(any(test, not(feature = "trace")))]
+#[cfg_attr(
+    feature = "trace",
+    expect(dead_code, reason = "its tests run with every set of features")
+)]
 pub(crate) mod no_trace;
 #[cfg(feature = "trace")]
 pub mod trace;
