@@ -221,6 +221,6 @@ mod tests {
         };
         assert_eq!(after(LARGEST_BLOCK / 4), LARGEST_BLOCK);
         assert_eq!(after(LARGEST_BLOCK / 4 - 1), LARGEST_BLOCK / 2);
-        assert_eq!((0..20).map(|_| after(2)).last(), Some(FIRST_BLOCK));
+        assert_eq!((0..20).map(|_| after(1)).last(), Some(FIRST_BLOCK));
     }
 }
