@@ -166,6 +166,23 @@ impl Permits {
         self.hear_own(out);
     }
 
+    fn on_share(
+        &mut self,
+        (number, block, recalled): (u64, u32, bool),
+        abandoned: bool,
+        out: &mut Effects<Message>,
+    ) {
+        if !self.sharing.let_in(number, block, recalled) {
+            return;
+        }
+        // The manager gives itself numbers as it goes.
+        out.block = (self.me != self.manager).then_some(block);
+        if let Some(id) = self.sharing.enter() {
+            self.habit.enters(1);
+            out.grant_after(id, Previous::after(abandoned));
+        }
+    }
+
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Message>) {
         let of = |number| Place { node: from, number };
         match message {
@@ -186,14 +203,7 @@ impl Permits {
                 recalled,
                 abandoned,
             } if from == self.manager => {
-                if self.sharing.let_in(number, block, recalled) {
-                    // The manager gives itself numbers as it goes.
-                    out.block = (self.me != self.manager).then_some(block);
-                    if let Some(id) = self.sharing.enter() {
-                        self.habit.enters(1);
-                        out.grant_after(id, Previous::after(abandoned));
-                    }
-                }
+                self.on_share((number, block, recalled), abandoned, out);
             }
             Message::Recall { number, tries } if from == self.manager => {
                 if let Some(reads) = self.sharing.recall(number, tries) {
