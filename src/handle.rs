@@ -233,6 +233,7 @@ impl LockRequest {
     /// Makes the guard, unless the agent was closed in the meantime.
     fn enter(&mut self, hold: Box<dyn Hold>) -> Result<Guard, LockError> {
         self.back = None;
+        self.lock.set_granted();
         self.lock.add_holder(self.thread);
         let session = self.lock.session();
         let id = session.next_guard();

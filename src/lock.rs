@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use distlock_agent::protocol::LockName;
@@ -67,6 +67,7 @@ impl LockTable {
             holders: sync::Mutex::new(Vec::new()),
             is_exclusive: lock.permits() == NonZeroU32::MIN,
             owner: AtomicU64::new(0),
+            is_granted: AtomicBool::new(false),
             lent: OnceLock::new(),
             lock,
             table: Arc::clone(self),
@@ -86,7 +87,9 @@ pub(crate) struct LockShared {
     is_exclusive: bool,
     /// The thread that is inside without the agent's knowing, as a number; 0 if none is.
     owner: AtomicU64,
-    /// By what threads enter without it, once the first one has asked for the lock.
+    /// Whether the group has granted it to this process as it was asked for.
+    is_granted: AtomicBool,
+    /// By what threads enter without the agent, once the lock has been granted.
     lent: OnceLock<Option<Lent>>,
     lock: Arc<dyn Lock>,
     table: Arc<LockTable>,
@@ -139,8 +142,17 @@ impl LockShared {
         self.is_exclusive
     }
 
-    /// By what threads of this process enter while the group lends them the lock.
+    /// The group has granted it: it is served as it was asked for.
+    pub(crate) fn set_granted(&self) {
+        self.is_granted.store(true, Ordering::Relaxed);
+    }
+
+    /// By what threads of this process enter while the group lends them the lock. `None` before a first
+    /// grant: to whoever asks for another algorithm than it is served by, it is to be refused.
     pub(crate) fn lent(&self) -> Option<&Lent> {
+        if !self.is_granted.load(Ordering::Relaxed) {
+            return None;
+        }
         self.lent.get_or_init(|| self.lock.lend()).as_ref()
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use allocations::asked;
 use distlock::{
-    Agent, DistMutex, Guard, GuardState, LockError, Loss, Mutex, PreviousOwner, UnlockError,
+    Agent, Algorithm, DistMutex, Guard, GuardState, LockError, LockOptions, Loss, Mutex,
+    PreviousOwner, UnlockError,
 };
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
@@ -202,6 +203,21 @@ fn clients_of_two_members_exclude_each_other_and_the_members_threads() {
     take_turns(&locks, ENTRIES);
     // Then only clients of one host, to whom the lock is lent again and again.
     take_turns(&[&locks[2], &locks[4]], ENTRIES);
+}
+
+/// Also once it could be entered without a word.
+#[test]
+fn whoever_asks_for_another_algorithm_than_the_locks_is_refused_each_time() {
+    let (_group, [member, client]) = member_and_client();
+    let own = member.mutex("x").unwrap();
+    let ring = LockOptions::new().algorithm(Algorithm::TokenRing);
+    let other = client.mutex_with("x", &ring).unwrap();
+    for _ in 0..20 {
+        own.lock().unwrap().unlock().unwrap();
+        let refused = other.lock().unwrap_err();
+        let is_told = matches!(refused, LockError::WrongAlgorithm { .. });
+        assert!(is_told, "{refused}");
+    }
 }
 
 #[test]

@@ -174,6 +174,10 @@ fn ask(world: &mut World, slot: usize, what: u8, a: u8, b: u8) {
             },
             5 | 6 => ToAgent::Status { id },
             7 => ToAgent::Describe { id, lock: name },
+            8 if a & 0x10 != 0 => ToAgent::Borrow {
+                lock: name,
+                command,
+            },
             8 => ToAgent::Observe { lock: name },
             _ => ToAgent::Listen,
         };
@@ -188,6 +192,15 @@ fn end_or_tell(world: &mut World, slot: usize, what: u8, a: u8, b: u8) {
         let id = caller.some_id(a, ledger);
         let message = match what {
             10 | 11 => ToAgent::Release { id, how },
+            12 if b & 0x80 != 0 => {
+                // It has entered nothing by itself.
+                let (id, slot) = (caller.new_id(), u16::from(a >> 4));
+                match b & 3 {
+                    0 => ToAgent::Return { slot },
+                    1 => ToAgent::KnowEntry { id, slot },
+                    _ => ToAgent::Leave { slot, how },
+                }
+            }
             12 => ToAgent::Cancel { id },
             13 => {
                 // None of them is a process that a client has started: nobody may be signalled.

@@ -13,9 +13,9 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use distlock_agent::protocol::{LockName, Mode, Time};
 use distlock_agent::runtime::frames::{
-    self, FromAgent, LIFELINE_FDS, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent,
+    self, FromAgent, LIFELINE_FDS, LOAN_PAGE_FDS, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent,
 };
-use distlock_agent::runtime::{Leader, Patience, clock, fd_passing};
+use distlock_agent::runtime::{AcquireError, Leader, Patience, clock, fd_passing};
 
 use super::ledger::{Ledger, Wish};
 use super::system::has_hung_up;
@@ -66,6 +66,9 @@ pub(super) enum Due {
     Description(u64),
     Change(u64),
     Leader(LockName),
+    Lent(LockName),
+    /// That an entry by itself, of which there is none, is a request.
+    Entry(u64),
 }
 
 impl Caller {
@@ -128,7 +131,9 @@ impl Caller {
     pub(super) fn say(&mut self, message: ToAgent, ledger: &mut Ledger) {
         self.wants_descriptors |= matches!(
             message,
-            ToAgent::Acquire { lifeline: true, .. } | ToAgent::Campaign { lifeline: true, .. }
+            ToAgent::Acquire { lifeline: true, .. }
+                | ToAgent::Campaign { lifeline: true, .. }
+                | ToAgent::Borrow { .. }
         );
         frames::put(&mut self.output, &message, MAX_TO_AGENT).expect("a message of a program's");
         if self.is_sound {
@@ -175,7 +180,9 @@ impl Caller {
                 self.listens = true;
                 return;
             }
-            ToAgent::CommandPid { .. } => return,
+            ToAgent::CommandPid { .. } | ToAgent::Return { .. } | ToAgent::Leave { .. } => return,
+            ToAgent::Borrow { lock, .. } => Due::Lent(lock),
+            ToAgent::KnowEntry { id, .. } => Due::Entry(id),
             ToAgent::Status { id } => Due::Status(id),
             ToAgent::Describe { id, .. } => Due::Description(id),
             ToAgent::Change { id, .. } => {
@@ -344,6 +351,8 @@ impl Caller {
                 let writer = fds.next().expect("what comes with a lifeline");
                 ledger.handed((self.number, id), writer);
             }
+            FromAgent::LoanPage => drop(self.received.drain(..LOAN_PAGE_FDS)),
+            FromAgent::Lent { lock, .. } => self.answered(&Due::Lent(lock)),
             FromAgent::TooMany => self.is_refused = true,
             FromAgent::Lease { until, .. } => {
                 let until = Time::from_nanos(until);
@@ -357,6 +366,10 @@ impl Caller {
             FromAgent::Granted { id, fence, .. } => {
                 assert!(self.lease.is_some(), "granted without a lease");
                 ledger.granted((self.number, id), fence);
+            }
+            FromAgent::Refused { id, why } if self.due.contains_key(&Due::Entry(id)) => {
+                assert_eq!(why, AcquireError::Voided);
+                self.answered(&Due::Entry(id));
             }
             FromAgent::Refused { id, why } => {
                 let is_scarce = self.wants_descriptors;
