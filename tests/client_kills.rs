@@ -7,7 +7,6 @@
 mod allocations;
 mod support;
 
-use std::collections::BTreeSet;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -43,7 +42,7 @@ fn wherever_a_client_is_killed_the_next_one_enters() {
     let mut last = lock.lock().unwrap().fence();
     drop(lock);
     let stride = env::var(STRIDE).map_or(USUAL_STRIDE, |it| it.parse().unwrap());
-    let mut told = BTreeSet::new();
+    let mut told = Vec::new();
     for steps in (0..).step_by(stride) {
         let has_left = is_killed_after(steps, &socket);
         let lock = agent.mutex("x").unwrap();
@@ -51,14 +50,25 @@ fn wherever_a_client_is_killed_the_next_one_enters() {
         let guard = guard.unwrap_or_else(|error| panic!("{steps}: {error}"));
         assert!(guard.fence() > last, "{steps}");
         last = guard.fence();
-        told.insert(guard.previous_owner() == PreviousOwner::Abandoned);
+        told.push(guard.previous_owner() == PreviousOwner::Abandoned);
         drop(guard);
         if has_left {
-            assert_eq!(told, BTreeSet::from([false, true]), "it was never inside");
             println!("{steps} instructions");
-            return;
+            return assert_inside_once(&told);
         }
     }
+}
+
+/// From its entry until it has left, and at no other time, a client that was killed has abandoned the lock;
+/// but for a few whose loan was taken back in the midst of it, as it is now and then, who had more to do.
+fn assert_inside_once(told: &[bool]) {
+    let is_told = |it: &bool| *it;
+    let first = told.iter().position(is_told).expect("it was never inside");
+    let last = told.iter().rposition(is_told).expect("it was inside");
+    let inside = &told[first..=last];
+    let wrong = inside.iter().filter(|it| !**it).count();
+    assert!(wrong <= 1 + inside.len() / 20, "{wrong} of {told:?}");
+    assert!(first > 0 && last + 1 < told.len(), "{told:?}");
 }
 
 /// A client, killed after so many instructions on its way in and out; whether it was out again.

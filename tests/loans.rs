@@ -205,15 +205,16 @@ fn clients_of_two_members_exclude_each_other_and_the_members_threads() {
     take_turns(&[&locks[2], &locks[4]], ENTRIES);
 }
 
-/// Also once it could be entered without a word.
+/// Also while the lock is lent, and could be entered without a word.
 #[test]
 fn whoever_asks_for_another_algorithm_than_the_locks_is_refused_each_time() {
-    let (_group, [member, client]) = member_and_client();
-    let own = member.mutex("x").unwrap();
+    let (group, [_member, client]) = member_and_client();
+    let neighbour = Agent::connect(group.path().join("service")).unwrap();
+    let own = neighbour.mutex("x").unwrap();
     let ring = LockOptions::new().algorithm(Algorithm::TokenRing);
     let other = client.mutex_with("x", &ring).unwrap();
     for _ in 0..20 {
-        own.lock().unwrap().unlock().unwrap();
+        by_loan(&own).unlock().unwrap();
         let refused = other.lock().unwrap_err();
         let is_told = matches!(refused, LockError::WrongAlgorithm { .. });
         assert!(is_told, "{refused}");
@@ -264,7 +265,7 @@ fn a_client_loses_what_it_entered_when_its_agent_closes_or_leaves_it() {
     }
 }
 
-/// Each closing and opening is told by words that can overtake each other.
+/// What is said of a closed lock is followed at once by what is said of the same one, opened again.
 #[test]
 fn a_lock_that_is_opened_again_and_again_stays_one_lock() {
     let (_group, [member, agent]) = member_and_client();

@@ -52,7 +52,7 @@ pub struct Bare<A> {
     fences: Fences,
     abandonment: Abandonment,
     requests: Requests,
-    /// Who is let in before whom, if requests are served in order.
+    /// How often requests are overtaken by later ones, if they are served in order.
     fairness: Option<(Fairness, Rounds)>,
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,

@@ -25,7 +25,7 @@ enum Act {
     Exit(RequestId),
 }
 
-/// Every member enters again and again; one in so many entries is to be alone.
+/// Every member enters again and again. `alone`: each entry whose number this divides is a writer's.
 fn messages_per_entry(algorithm: Algorithm, permits: u32, alone: Option<u64>) -> f64 {
     let spec = LockSpec {
         algorithm,

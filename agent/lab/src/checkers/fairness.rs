@@ -1,4 +1,4 @@
-//! Who is let in before whom.
+//! Fairness: how often a request is overtaken by later ones.
 
 use alloc::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Who is let in before whom.
+//! The judge of fairness, with stories that break what it demands.
 
 use distlock_lab::checkers::{Call, Fairness, Rule};
 use distlock_protocol::{Mode, Ticket, Time};
@@ -12,7 +12,8 @@ fn call(node: u16, ticket: u64) -> Call {
     }
 }
 
-/// Member 2 waits, and member 1 is let in by so many requests that it makes then.
+/// Member 2 waits while so many requests (`times`) of member 1 that were made later are granted, and one of
+/// member 3.
 fn overtake(modes: (Mode, Mode), times: u64, known: bool) -> Result<(), Rule> {
     let mut fairness = Fairness::default();
     fairness.asks(call(2, 1), modes.0);

@@ -146,7 +146,7 @@ pub enum Message {
         recalled: bool,
         abandoned: bool,
     },
-    /// Mine of this number is over, after so many entries.
+    /// My place of this number is over: `used` callers have entered by its share, the last of which ended so.
     Drop {
         number: u64,
         used: u32,
@@ -156,7 +156,7 @@ pub enum Message {
     Ghost { number: u64 },
     /// Your share of this number is wanted back. `tries`: at once, or not at all.
     Recall { number: u64, tries: bool },
-    /// Somebody is inside by mine of this number, which you wanted at once.
+    /// A caller of mine is inside by the share of this number, which you wanted back at once.
     Reads { number: u64 },
 }
 

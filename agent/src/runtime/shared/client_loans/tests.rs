@@ -230,17 +230,18 @@ fn a_request_that_was_an_entry_is_its_clients_until_that_is_gone() {
     let served = Served::new();
     let (mut raw, slot, owner) = lent(&served);
     slot.loan().enter(owner).unwrap();
+    // It is told of a lease that is over soon.
+    let soon = clock::now() + Duration::from_millis(200);
+    let mut core = served.agent.shared.lock_core();
+    core.renewed(soon);
+    core.finish_as_application();
     let (id, slot) = (7, slot.index());
     raw.say(&ToAgent::KnowEntry { id, slot });
     while !matches!(raw.hear(), FromAgent::Granted { .. }) {}
     raw.stream.write_all(&[0; 64]).unwrap();
     assert_eq!(raw.stream.read(&mut [0]).unwrap(), 0, "it breaks the rules");
-    let soon = clock::now() + Duration::from_millis(20);
-    let mut core = served.agent.shared.lock_core();
-    core.renewed(soon);
-    core.finish_as_application();
     while clock::now() <= soon {
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     let mut core = served.agent.shared.lock_core();
     core.renewed(crate::protocol::Time::MAX);

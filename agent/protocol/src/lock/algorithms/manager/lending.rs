@@ -85,7 +85,7 @@ impl Lending {
         self.recalls += 1;
     }
 
-    /// The share is over, after so many entries.
+    /// The share has come back: `used` callers have entered by it.
     pub(super) fn end(&mut self, share: Share, used: u32) {
         let Some(its) = self.members.get_mut(&share.place.node) else {
             return;

@@ -275,7 +275,7 @@ impl Manager {
         }
     }
 
-    /// The share `number` has come, with so many numbers for fences.
+    /// The share `number` has come, and `block` numbers for fences with it.
     pub(super) fn on_share(
         &mut self,
         (number, block, recalled): (u64, u32, bool),

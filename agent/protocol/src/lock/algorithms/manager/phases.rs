@@ -1,4 +1,4 @@
-//! The manager's phases of readers: who is in each, and who of them is inside or has a share that is lent.
+//! The manager's phases of readers: which readers wait in each, and which members have a share.
 
 use alloc::vec;
 use alloc::vec::Vec;
