@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use allocations::asked;
+use allocations::{asked, asked_at};
 use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::errno::Errno;
 use support::Group;
@@ -26,6 +26,9 @@ const ROLE: &str = "DISTLOCK_TEST_IS_KILLED";
 const STRIDE: &str = "DISTLOCK_TEST_KILL_STRIDE";
 /// Every instruction in some minutes; in continuous integration some hundreds of them.
 const USUAL_STRIDE: usize = 17;
+/// How often in a row the lock may have been taken back from the client that is to be killed, as it is
+/// when this machine is busy.
+const AGAIN: usize = 100;
 /// Sooner than any lease or patience that would end the wait otherwise.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -43,16 +46,26 @@ fn wherever_a_client_is_killed_the_next_one_enters() {
     drop(lock);
     let stride = env::var(STRIDE).map_or(USUAL_STRIDE, |it| it.parse().unwrap());
     let mut told = Vec::new();
-    for steps in (0..).step_by(stride) {
-        let has_left = is_killed_after(steps, &socket);
+    let mut again = 0;
+    let mut steps = 0;
+    loop {
+        let killed = is_killed_after(steps, &socket);
         let lock = agent.mutex("x").unwrap();
         let guard = lock.try_lock_for(AT_ONCE);
         let guard = guard.unwrap_or_else(|error| panic!("{steps}: {error}"));
         assert!(guard.fence() > last, "{steps}");
         last = guard.fence();
-        told.push(guard.previous_owner() == PreviousOwner::Abandoned);
+        let is_told = guard.previous_owner() == PreviousOwner::Abandoned;
         drop(guard);
-        if has_left {
+        match killed {
+            Killed::Asking if again < AGAIN => again += 1,
+            Killed::Asking => panic!("{steps}: the lock was taken back {again} times in a row"),
+            Killed::Entering | Killed::Out => {
+                told.push(is_told);
+                (again, steps) = (0, steps + stride);
+            }
+        }
+        if killed == Killed::Out {
             println!("{steps} instructions");
             return assert_inside_once(&told);
         }
@@ -60,19 +73,30 @@ fn wherever_a_client_is_killed_the_next_one_enters() {
 }
 
 /// From its entry until it has left, and at no other time, a client that was killed has abandoned the lock;
-/// but for a few whose loan was taken back in the midst of it, as it is now and then, who had more to do.
+/// but for one or two whose loan was taken back just before the last of their instructions.
 fn assert_inside_once(told: &[bool]) {
     let is_told = |it: &bool| *it;
     let first = told.iter().position(is_told).expect("it was never inside");
     let last = told.iter().rposition(is_told).expect("it was inside");
     let inside = &told[first..=last];
     let wrong = inside.iter().filter(|it| !**it).count();
-    assert!(wrong <= 1 + inside.len() / 20, "{wrong} of {told:?}");
+    assert!(wrong <= 1 + inside.len() / 100, "{wrong} of {told:?}");
     assert!(first > 0 && last + 1 < told.len(), "{told:?}");
 }
 
-/// A client, killed after so many instructions on its way in and out; whether it was out again.
-fn is_killed_after(steps: usize, socket: &Path) -> bool {
+/// Where a client was when it was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Killed {
+    /// On its way in and out, by the loan.
+    Entering,
+    /// Out again.
+    Out,
+    /// On a longer way: the lock was lent no more when it wanted to enter, and it asked the agent.
+    Asking,
+}
+
+/// A client, killed after so many instructions on its way in and out.
+fn is_killed_after(steps: usize, socket: &Path) -> Killed {
     let mut client = Command::new(env::current_exe().unwrap())
         .args(["--exact", "wherever_a_client_is_killed_the_next_one_enters"])
         .arg("--nocapture")
@@ -80,25 +104,45 @@ fn is_killed_after(steps: usize, socket: &Path) -> bool {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let thread = stopped_thread(&mut client);
+    let (thread, asked_at) = stopped_thread(&mut client);
+    let before = peek(thread, asked_at);
     let has_left = (0..steps).any(|_| step(thread) == libc::SIGSTOP);
+    // Only a client that asks the agent asks for memory.
+    let has_asked = peek(thread, asked_at) != before;
     client.kill().unwrap();
     // Whoever traces a thread has to take note of its end.
     let ended = wait_for(thread);
     assert!(libc::WIFSIGNALED(ended), "{ended:#x}");
     let status = client.wait().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
-    has_left
+    match (has_asked, has_left) {
+        (true, _) => Killed::Asking,
+        (false, true) => Killed::Out,
+        (false, false) => Killed::Entering,
+    }
 }
 
-/// The client's thread, once it has stopped where its steps begin.
-fn stopped_thread(client: &mut Child) -> i32 {
+/// The client's thread, once it has stopped where its steps begin, and where the number stands of how
+/// often it has asked for memory.
+fn stopped_thread(client: &mut Child) -> (i32, usize) {
     let output = BufReader::new(client.stdout.take().unwrap());
     let mut lines = output.lines().map(Result::unwrap);
-    let thread = lines.find_map(|line| line.rsplit_once("thread ")?.1.parse().ok());
-    let thread = thread.expect("it says which thread it is");
+    let told = lines.find_map(|line| {
+        let (thread, at) = line.rsplit_once("thread ")?.1.split_once(" asked at ")?;
+        Some((thread.parse().ok()?, at.parse().ok()?))
+    });
+    let (thread, asked_at) = told.expect("it says which thread it is");
     assert_eq!(signal_of(thread), libc::SIGSTOP);
-    thread
+    (thread, asked_at)
+}
+
+/// The word that stands at `at` in the memory of a stopped thread.
+fn peek(thread: i32, at: usize) -> i64 {
+    Errno::clear();
+    // SAFETY: it reads another process's memory, and changes nothing.
+    let word = unsafe { libc::ptrace(libc::PTRACE_PEEKDATA, thread, at, 0) };
+    assert!(word != -1, "{}", Errno::last());
+    word
 }
 
 /// Has the thread make one step; the signal that it stops with.
@@ -137,7 +181,7 @@ fn enter_in_steps(socket: &Path) {
     // SAFETY: from now on the parent decides when this thread goes on.
     unsafe {
         assert_eq!(libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0), 0);
-        println!("thread {}", libc::gettid());
+        println!("thread {} asked at {}", libc::gettid(), asked_at());
         libc::raise(libc::SIGSTOP);
     }
     drop(lock.lock().unwrap());
