@@ -9,14 +9,19 @@
 //! tells that our answer was lost: it is repeated at once, as the lecture asks.
 //!
 //! A link never says that its peer is dead. It asks "are you still there" when it has heard
-//! nothing for a while, and says that it suspects the peer when no answer comes.
+//! nothing for a while, and says that it suspects the peer when no answer comes. Most members want nothing
+//! most of the time, and this is what that costs: so a member asks all its peers at few moments of its
+//! clock, and of two members one asks a little sooner, so that they do not ask each other at once
+//! ([`Timing`]).
 
+mod receiver;
 mod round_trip;
 
-use alloc::collections::{BTreeMap, VecDeque, vec_deque};
+use alloc::collections::{VecDeque, vec_deque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::receiver::{Arrival, Receiver};
 use self::round_trip::RoundTrip;
 use super::ids::Epoch;
 use super::time::Time;
@@ -26,11 +31,13 @@ use super::wire::{FRAMES_ROOM, Frame, Header, MAX_FRAME};
 const WINDOW: usize = 64;
 /// How many frames may wait here before [`Link::is_congested`] says so.
 const MAX_BACKLOG: usize = 4096;
-/// The longest body, in bytes; only the tables of views come near it.
-const MAX_BODY: usize = 64 << 20;
 
 /// After so many repetitions in a row without an answer the peer counts as one that does not answer.
 const SILENCE: u32 = 2;
+
+/// At how many moments of the time of silence after which a peer is asked that is done. They are the same
+/// for all peers, and shortly after those at which leases are renewed: who answers that need not be asked.
+const MOMENTS: u32 = 4;
 
 /// How long an answer's acknowledgement waits for something to ride on.
 const ACK_DELAY: Duration = Duration::from_millis(4);
@@ -51,8 +58,11 @@ pub struct Link {
 /// How soon silence is noticed.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// "Are you still there", after this time of silence, and again.
+    /// "Are you still there", after about this time of silence, and again: less than a quarter of it
+    /// sooner, and an eighth of it later at most.
     pub ping_after: Duration,
+    /// Whether the peer asks first: this end then asks a little later, if it has to.
+    pub is_asked: bool,
     /// Suspect the peer after this time of silence.
     pub suspect_after: Duration,
 }
@@ -217,7 +227,7 @@ impl Link {
 
     /// When [`Link::timeout`] has something to do.
     pub fn next_timeout(&self) -> Time {
-        let quiet = self.last_heard.max(self.last_ping) + self.timing.ping_after;
+        let quiet = self.ping_at();
         let suspect = self.last_heard + self.timing.suspect_after;
         let silence = if self.suspected {
             quiet
@@ -231,12 +241,25 @@ impl Link {
             .fold(silence, Time::min)
     }
 
+    /// When to ask whether the peer is there, if nothing is heard before: at most an eighth of `ping_after`
+    /// late, or a thirty-second where this end asks first.
+    fn ping_at(&self) -> Time {
+        let Timing {
+            ping_after,
+            is_asked,
+            ..
+        } = self.timing;
+        let step = ping_after / MOMENTS;
+        let moment = (self.last_heard.max(self.last_ping) + ping_after).floor_to(step);
+        moment + step / if is_asked { 2 } else { 8 }
+    }
+
     pub fn timeout(&mut self, now: Time) -> Suspicion {
         if self.duty.acknowledge_by.is_some_and(|by| by <= now) {
             self.duty.acknowledge = true;
         }
         self.sender.repeat_overdue(now, &mut self.round_trip);
-        if self.last_heard.max(self.last_ping) + self.timing.ping_after <= now {
+        if self.ping_at() <= now {
             self.ask(now);
         }
         if !self.suspected && self.last_heard + self.timing.suspect_after <= now {
@@ -424,80 +447,6 @@ impl Outgoing {
         {
             round_trip.measure(now.since(at));
         }
-    }
-}
-
-/// What comes from the peer.
-#[derive(Debug, Default)]
-struct Receiver {
-    /// All frames up to this number have been delivered.
-    delivered: u64,
-    /// Frames that came ahead of others: within one window, so at most 64.
-    ahead: BTreeMap<u64, (Epoch, Frame)>,
-    /// The first frames of a body whose last has not come yet.
-    partial: Vec<u8>,
-}
-
-/// What the frames of one datagram came to.
-#[derive(Debug, Default)]
-struct Arrival {
-    bodies: Vec<(Epoch, Vec<u8>)>,
-    /// A new frame wants to be acknowledged at once.
-    prompt: bool,
-    /// A new frame may be acknowledged later.
-    lazy: bool,
-    /// A frame was here before.
-    again: bool,
-}
-
-impl Receiver {
-    fn take(&mut self, number: u64, epoch: Epoch, frame: Frame, arrival: &mut Arrival) {
-        if number <= self.delivered || self.ahead.contains_key(&number) {
-            arrival.again = true;
-            return;
-        }
-        if number > self.delivered + WINDOW as u64 {
-            return;
-        }
-        if frame.prompt {
-            arrival.prompt = true;
-        } else {
-            arrival.lazy = true;
-        }
-        if number == self.delivered + 1 && self.ahead.is_empty() {
-            self.delivered = number;
-            return self.deliver(epoch, frame, arrival);
-        }
-        self.ahead.insert(number, (epoch, frame));
-        while let Some((epoch, frame)) = self.ahead.remove(&(self.delivered + 1)) {
-            self.delivered += 1;
-            self.deliver(epoch, frame, arrival);
-        }
-    }
-
-    fn deliver(&mut self, epoch: Epoch, frame: Frame, arrival: &mut Arrival) {
-        if self.partial.is_empty() && !frame.more {
-            arrival.bodies.push((epoch, frame.bytes));
-            return;
-        }
-        // A body beyond all bounds cannot come from this program: it is cut, and then malformed.
-        if self.partial.len() + frame.bytes.len() <= MAX_BODY {
-            self.partial.extend_from_slice(&frame.bytes);
-        }
-        if !frame.more {
-            arrival
-                .bodies
-                .push((epoch, core::mem::take(&mut self.partial)));
-        }
-    }
-
-    fn acknowledgement(&self) -> (u64, u64) {
-        let mut selective = 0;
-        for number in self.ahead.keys() {
-            let bit = number - self.delivered - 2;
-            selective |= 1 << bit;
-        }
-        (self.delivered, selective)
     }
 }
 

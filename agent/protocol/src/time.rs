@@ -31,6 +31,14 @@ impl Time {
         self.0
     }
 
+    /// The last time not after this one that is a multiple of `step` after the clock's start: what is
+    /// rounded so comes together, and wakes an agent once. Agents of one host have one clock.
+    #[must_use]
+    pub fn floor_to(self, step: Duration) -> Self {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self(self.0 - self.0 % step)
+    }
+
     /// How long after `earlier` this is; zero if it is not.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -112,6 +112,7 @@ impl Member {
             let timing = Timing {
                 ping_after: Duration::from_secs(3600),
                 suspect_after: Duration::from_secs(7200),
+                is_asked: false,
             };
             Link::new(now, timing)
         };

@@ -14,6 +14,7 @@ use crate::wire::Route;
 const TIMING: Timing = Timing {
     ping_after: Duration::from_secs(1),
     suspect_after: Duration::from_millis(2500),
+    is_asked: false,
 };
 const HOP: Duration = Duration::from_millis(1);
 
@@ -48,10 +49,10 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let link = || Link::new(Time::ZERO, TIMING);
+        let link = |is_asked| Link::new(Time::ZERO, Timing { is_asked, ..TIMING });
         Self {
             now: Time::ZERO,
-            ends: [link(), link()],
+            ends: [link(false), link(true)],
             wire: Vec::new(),
             delivered: [Vec::new(), Vec::new()],
             sent: 0,
@@ -171,7 +172,7 @@ fn silence_is_asked_about_and_then_suspected_and_a_word_ends_it() {
         asked += u32::from(header.ping);
         Vec::new()
     });
-    assert_eq!(asked, 4, "two ends, after one and after two seconds");
+    assert_eq!(asked, 4, "two ends, after a good second and after two");
     assert!(!pair.suspected);
     pair.run(Duration::from_millis(2600), &mut |_| Vec::new());
     assert!(pair.suspected && pair.ends[0].is_suspected());
@@ -314,5 +315,52 @@ proptest! {
         pair.run(Duration::from_secs(60), &mut fate);
         prop_assert_eq!(&pair.delivered, &expected, "{}", format!("seed {seed}"));
         prop_assert!(pair.ends.iter().all(Link::is_drained));
+    }
+}
+
+/// What members cost that want nothing.
+#[test]
+fn of_two_who_want_nothing_one_asks_and_the_other_answers() {
+    let mut pair = Pair::new();
+    let (mut asked, mut sent) = ([0, 0], 0);
+    let seconds = 20;
+    pair.run(Duration::from_secs(seconds), &mut |(header, _)| {
+        sent += 1;
+        // The first end asks first.
+        asked[usize::from(!header.ping)] += 1;
+        vec![HOP]
+    });
+    let periods = seconds - 1..=seconds;
+    assert!(periods.contains(&asked[0]), "asked: {}", asked[0]);
+    assert_eq!(sent, 2 * asked[0], "each question has one answer");
+    assert!(!pair.suspected);
+}
+
+#[test]
+fn all_peers_are_asked_at_one_moment() {
+    let step = TIMING.ping_after / MOMENTS;
+    let mut moments = Vec::new();
+    for heard in [1, 77, 249] {
+        let mut link = Link::new(Time::ZERO, TIMING);
+        link.heard(Time::ZERO + Duration::from_secs(5) + Duration::from_millis(heard));
+        moments.push(link.next_timeout());
+    }
+    moments.dedup();
+    assert_eq!(moments, [Time::ZERO + Duration::from_secs(6) + step / 8]);
+}
+
+#[test]
+fn a_question_is_late_by_an_eighth_of_the_time_of_silence_at_most() {
+    let after = TIMING.ping_after;
+    for (is_asked, latest) in [(false, after / 32), (true, after / 8)] {
+        let late = |heard_ms| {
+            let mut link = Link::new(Time::ZERO, Timing { is_asked, ..TIMING });
+            let heard = Time::ZERO + Duration::from_millis(heard_ms);
+            link.heard(heard);
+            let asks = link.next_timeout();
+            assert!(heard + after < asks + after / 4, "heard at {heard_ms} ms");
+            asks.since(heard + after)
+        };
+        assert_eq!((1_000..2_000).map(late).max(), Some(latest));
     }
 }

@@ -286,8 +286,9 @@ impl Node {
 
     /// Begins or ends the time for which members have been missing.
     pub(super) fn note_missing(&mut self, now: Time) {
-        self.elections.note_silent(&self.peers.missing());
-        let quorum = self.quorum(now);
+        let absent = self.peers.missing();
+        self.elections.note_silent(&absent);
+        let quorum = self.views.overview(now, &absent);
         if quorum.suffices {
             self.incomplete_since = None;
             self.timers.clear(&Timer::Quorum);

@@ -16,7 +16,7 @@ use core::time::Duration;
 
 pub(super) use self::event::PeerEvent;
 pub use self::peer::PeerState;
-use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing};
+use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing, with_role};
 use super::counters::Counters;
 use crate::api::{NodeConfig, Output};
 use crate::ids::{Epoch, Incarnation, NodeId};
@@ -56,9 +56,11 @@ impl Peers {
         let timing = Timing {
             ping_after: (lease / 5).min(Duration::from_secs(1)),
             suspect_after: lease / 2,
+            is_asked: false,
         };
         let others = config.members.iter().filter(|&&node| node != me.node);
-        let peers: BTreeMap<_, _> = others.map(|&node| (node, Peer::new(now, timing))).collect();
+        let peer = |&node: &NodeId| (node, Peer::new(now, with_role(timing, me.node, node)));
+        let peers: BTreeMap<_, _> = others.map(peer).collect();
         Self {
             me,
             group: GroupId::of(&config.settings.group),
@@ -78,7 +80,7 @@ impl Peers {
     /// that it hears of its removal, and is not sought any more.
     pub(super) fn read(&mut self, now: Time, overrides: &MembershipOverrides) {
         for &node in overrides.added.keys().filter(|node| **node != self.me.node) {
-            let timing = self.timing;
+            let timing = with_role(self.timing, self.me.node, node);
             self.peers
                 .entry(node)
                 .or_insert_with(|| Peer::new(now, timing));
@@ -90,16 +92,7 @@ impl Peers {
     }
 
     pub(super) fn state(&self, node: NodeId) -> PeerState {
-        let Some(peer) = self.peers.get(&node) else {
-            return PeerState::Up;
-        };
-        match peer.standing {
-            Standing::Left => PeerState::Left,
-            Standing::Disagrees { .. } => PeerState::Disagrees,
-            _ if peer.link.is_suspected() => PeerState::Suspect,
-            Standing::Stranger { .. } => PeerState::Unknown,
-            Standing::Up => PeerState::Up,
-        }
+        self.peers.get(&node).map_or(PeerState::Up, Peer::state)
     }
 
     /// The incarnation of another member that is talked to.
@@ -118,9 +111,9 @@ impl Peers {
 
     /// The members that cannot be counted on at present.
     pub(super) fn missing(&self) -> Vec<NodeId> {
-        let wanted = self.peers.iter().filter(|(_, peer)| !peer.is_removed);
-        let missing = |node: &NodeId| self.state(*node) != PeerState::Up;
-        wanted.map(|(&node, _)| node).filter(missing).collect()
+        let is_missing = |peer: &Peer| !peer.is_removed && peer.state() != PeerState::Up;
+        let missing = self.peers.iter().filter(|(_, peer)| is_missing(peer));
+        missing.map(|(&node, _)| node).collect()
     }
 
     /// Whether one that is not up yet may know of an incarnation of this member that left no record.
@@ -231,7 +224,7 @@ impl Peers {
         self.me = me;
         self.in_view = false;
         for (&node, peer) in &mut self.peers {
-            peer.link = Link::new(now, self.timing);
+            peer.link = Link::new(now, with_role(self.timing, me.node, node));
             peer.notices.clear();
             if matches!(peer.standing, Standing::Up) {
                 peer.standing = Standing::Stranger { agrees: true };
@@ -254,7 +247,8 @@ impl Peers {
             }
             self.touched.push(node);
             if peer.incarnation != Some(incarnation) {
-                peer.begin_incarnation(now, node, incarnation, self.timing, out);
+                let timing = with_role(self.timing, self.me.node, node);
+                peer.begin_incarnation(now, node, incarnation, timing, out);
             }
             // What its incarnation before left behind was reckoned with in this view.
             peer.had_unclean_incarnation = false;
@@ -324,7 +318,7 @@ impl Peers {
             self.passing.push((header.to, passed));
             return Ok(());
         }
-        let timing = self.timing;
+        let timing = with_role(self.timing, self.me.node, from);
         let silence = self.silence();
         let peer = self.peers.get_mut(&from).ok_or(Drop::Address)?;
         self.touched.push(from);

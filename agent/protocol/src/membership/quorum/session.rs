@@ -30,6 +30,8 @@ use crate::time::Time;
 
 /// How often a lease is renewed in its time.
 const RENEWALS: u32 = 5;
+/// At how many moments of that pause it renews: those at which links ask, where the lease is not long.
+const MOMENTS: u32 = 4;
 /// How often in a lease's time a renewal request is repeated that no majority answers, or while a
 /// view is being formed.
 const REPEATS: u32 = 20;
@@ -464,7 +466,9 @@ impl Session {
             // formed.
             let is_awaited = self.known.is_some() && self.view().is_none();
             if !self.leaves && !is_awaited {
-                self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);
+                let pause = self.lease / RENEWALS;
+                let moment = (sent + pause).floor_to(pause / MOMENTS);
+                self.renew_at = self.renew_at.max(moment);
             }
         }
     }

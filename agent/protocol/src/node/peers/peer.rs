@@ -97,6 +97,16 @@ impl Peer {
         before == hash && !self.link.is_drained()
     }
 
+    pub(super) fn state(&self) -> PeerState {
+        match self.standing {
+            Standing::Left => PeerState::Left,
+            Standing::Disagrees { .. } => PeerState::Disagrees,
+            _ if self.link.is_suspected() => PeerState::Suspect,
+            Standing::Stranger { .. } => PeerState::Unknown,
+            Standing::Up => PeerState::Up,
+        }
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.standing == Standing::Up
     }
@@ -213,4 +223,11 @@ impl Peer {
             out.push(PeerEvent::Up(header.from, header.from_incarnation));
         }
     }
+}
+
+/// Which of the two asks first whether the other is there: each member half of its peers.
+pub(super) fn with_role(timing: Timing, me: NodeId, peer: NodeId) -> Timing {
+    let is_even = (me.as_u16() ^ peer.as_u16()) & 1 == 0;
+    let is_asked = (me > peer) == is_even;
+    Timing { is_asked, ..timing }
 }
