@@ -255,6 +255,56 @@ fn what_does_not_fit_is_dropped_whole() {
     assert_eq!(transport.counters().dropped_truncated, 1);
 }
 
+/// More than one call takes off a socket, more than one turn receives, and more than a Unix socket keeps.
+#[test]
+fn a_burst_is_received_whole_and_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut over_unix, path, other) = unix_pair(directory.path());
+    let from_unix = UnixDatagram::bind(other).unwrap();
+    from_unix.set_nonblocking(true).unwrap();
+    let (mut over_udp, address, other) = udp_pair("127.0.0.1:0");
+    let from_udp = UdpSocket::bind(other).unwrap();
+    for limit in [1, 7, 8, 9, 64] {
+        expect_burst(&mut over_udp, limit, |bytes| {
+            from_udp.send_to(bytes, address).is_ok()
+        });
+        expect_burst(&mut over_unix, limit, |bytes| {
+            from_unix.send_to(bytes, &path).is_ok()
+        });
+    }
+}
+
+/// Has member 2 send as many datagrams as `send` can, and receives them, at most `limit` in a turn.
+fn expect_burst(transport: &mut Transport, limit: usize, send: impl Fn(&[u8]) -> bool) {
+    const COUNT: usize = 200;
+    // So that none is taken for another; and none for a sealed one, whose first byte is greater.
+    let datagram = |number: usize| vec![number as u8 % 64; number];
+    let mut buffer = vec![0; Transport::BUFFER];
+    let (mut sent, mut received) = (0, 0);
+    while sent < COUNT {
+        let before = sent;
+        while sent < COUNT && send(&datagram(sent + 1)) {
+            sent += 1;
+        }
+        assert!(sent > before.max(8), "more than one call takes");
+        let mut more = true;
+        while more {
+            transport.begin_turn();
+            for _ in 0..limit {
+                let got = transport.receive(&mut buffer);
+                more = got != Received::Empty;
+                if !more {
+                    break;
+                }
+                received += 1;
+                assert_eq!(got, heard(received), "of a turn of {limit}");
+                assert_eq!(buffer[..received], datagram(received));
+            }
+        }
+        assert_eq!(received, sent, "of a turn of {limit}");
+    }
+}
+
 /// A member that is not there, or does not read, costs its datagrams and nothing else.
 #[test]
 fn what_the_kernel_refuses_is_lost_and_counted() {
