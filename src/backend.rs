@@ -123,6 +123,9 @@ pub(crate) struct Request {
     pub(crate) command: Option<Arc<str>>,
     /// Whether [`Hold::inheritable_fd`] will be wanted.
     pub(crate) is_inheritable: bool,
+    /// Whether the caller would wait by [`Lent::wait`] if the lock were lent: then the outcome can be that it
+    /// is to ask again before its time is over.
+    pub(crate) waits_by_loan: bool,
 }
 
 /// What is wanted of a lock.

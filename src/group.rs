@@ -236,7 +236,10 @@ impl GroupWaiting {
     /// What the caller is told of a refusal; `None` if another held the lock.
     fn refused(&self, why: AcquireError) -> Result<Option<Box<dyn Hold>>, LockError> {
         Err(match why {
-            AcquireError::Busy | AcquireError::Voided | AcquireError::TimedOut => return Ok(None),
+            AcquireError::Busy
+            | AcquireError::Voided
+            | AcquireError::TimedOut
+            | AcquireError::Lent => return Ok(None),
             AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
             AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
             AcquireError::WrongSpec { actual } if actual.permits != self.spec.permits => {
@@ -324,6 +327,7 @@ fn caller(request: &Request) -> Caller {
         caller.command = Arc::clone(command);
     }
     caller.has_lifeline = request.is_inheritable;
+    caller.waits_by_loan = request.waits_by_loan;
     caller.purpose = request.wish.purpose;
     caller
 }

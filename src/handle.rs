@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, Mode};
+use distlock_agent::runtime::{Turn, clock};
 
 use crate::backend::{self, Hold, Patience, Request, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::event::Leader;
-use crate::guard::{Guard, GuardShared, LoanEntry};
+use crate::guard::{Guard, GuardShared, Lent, LoanEntry};
 use crate::lock::LockShared;
 use crate::options::LockOptions;
 use crate::session::Held;
@@ -46,13 +47,9 @@ impl LockHandle {
     /// Waits without a time limit.
     pub(crate) fn wait(&self, wish: impl Into<Wish>) -> Result<Guard, LockError> {
         let wish = wish.into();
-        if let Some(guard) = self.enter_at_once(wish) {
-            return Ok(guard);
-        }
-        let mut request = self.request(wish, Patience::Lease)?;
         loop {
-            if let Poll::Ready(outcome) = request.wait_on(None) {
-                return outcome;
+            if let Some(guard) = self.acquire(wish, Patience::Lease)? {
+                return Ok(guard);
             }
         }
     }
@@ -69,11 +66,21 @@ impl LockHandle {
         wish: impl Into<Wish>,
         timeout: Duration,
     ) -> Result<Guard, TimedLockError> {
-        let granted = self.acquire(wish, Patience::For(timeout))?;
-        granted.ok_or(TimedLockError::TimedOut)
+        let wish = wish.into();
+        let (start, mut left) = (clock::now(), timeout);
+        loop {
+            if let Some(guard) = self.acquire(wish, Patience::For(left))? {
+                return Ok(guard);
+            }
+            left = timeout.saturating_sub(clock::now().since(start));
+            if left.is_zero() {
+                return Err(TimedLockError::TimedOut);
+            }
+        }
     }
 
-    /// Enters, unless another holds the lock for as long as `patience` goes.
+    /// Enters, unless another holds the lock for as long as `patience` goes, or the caller had better ask
+    /// again: whoever has time left does.
     fn acquire(
         &self,
         wish: impl Into<Wish>,
@@ -83,7 +90,17 @@ impl LockHandle {
         if let Some(guard) = self.enter_at_once(wish) {
             return Ok(Some(guard));
         }
-        let mut request = self.request(wish, patience)?;
+        let lent = if self.can_borrow(wish) {
+            self.lock.lent()
+        } else {
+            None
+        };
+        if let Some(lent) = lent
+            && let Some(outcome) = self.wait_by_loan(lent, patience)?
+        {
+            return Ok(outcome);
+        }
+        let mut request = self.request(wish, patience, lent.is_some())?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {
                 return outcome;
@@ -94,8 +111,16 @@ impl LockHandle {
     /// Enters where nobody has to be asked, and nobody has to know more than that this process has the
     /// lock.
     fn enter_at_once(&self, wish: Wish) -> Option<Guard> {
-        if self.lock.is_forked() || self.lock.session().is_closed() {
+        if !self.can_borrow(wish) {
             return None;
+        }
+        LoanEntry::enter(&self.lock, ThreadId::current()).map(Guard::by_loan)
+    }
+
+    /// Whether nobody has to know more of the caller than that this process has the lock.
+    fn can_borrow(&self, wish: Wish) -> bool {
+        if self.lock.is_forked() || self.lock.session().is_closed() {
+            return false;
         }
         let LockOptions {
             command,
@@ -104,11 +129,35 @@ impl LockHandle {
             ..
         } = &self.options;
         let is_plain = command.is_none() && !is_inheritable && !aborts_on_loss;
-        let is_alone = wish == Wish::from(Mode::Exclusive) && self.lock.is_exclusive();
-        if !is_plain || !is_alone {
-            return None;
+        is_plain && wish == Wish::from(Mode::Exclusive) && self.lock.is_exclusive()
+    }
+
+    /// Waits for its turn where nobody has to be asked. `None` if somebody has to be.
+    fn wait_by_loan(
+        &self,
+        lent: &Lent,
+        patience: Patience,
+    ) -> Result<Option<Option<Guard>>, LockError> {
+        let thread = ThreadId::current();
+        let only_tries = matches!(patience, Patience::Try | Patience::For(Duration::ZERO));
+        if patience != Patience::Try && self.lock.is_exhausted_by(thread) {
+            return Err(LockError::Deadlock);
         }
-        LoanEntry::enter(&self.lock, ThreadId::current()).map(Guard::by_loan)
+        if only_tries {
+            return Ok(lent.is_busy().then_some(None));
+        }
+        let until = match patience {
+            Patience::For(time) => Some(clock::now() + time),
+            _ => None,
+        };
+        Ok(match lent.wait(until) {
+            Turn::Entered(fence) => {
+                let entry = LoanEntry::begin(&self.lock, lent, fence, thread);
+                entry.map(|entry| Some(Guard::by_loan(entry)))
+            }
+            Turn::TimedOut => Some(None),
+            Turn::Ask => None,
+        })
     }
 
     /// Asks to enter, for this thread, unless it enters at once.
@@ -126,12 +175,17 @@ impl LockHandle {
                 aborts_on_loss: false,
                 thread: ThreadId::current(),
             }),
-            None => self.request(wish, patience),
+            None => self.request(wish, patience, false),
         }
     }
 
     /// Asks to enter, for this thread.
-    fn request(&self, wish: Wish, patience: Patience) -> Result<LockRequest, LockError> {
+    fn request(
+        &self,
+        wish: Wish,
+        patience: Patience,
+        waits_by_loan: bool,
+    ) -> Result<LockRequest, LockError> {
         if self.lock.is_forked() {
             return Err(LockError::Forked);
         }
@@ -147,6 +201,7 @@ impl LockHandle {
             patience,
             command: self.options.command.clone(),
             is_inheritable: self.options.is_inheritable,
+            waits_by_loan,
         };
         Ok(LockRequest {
             back: Some(Arc::clone(self.lock.backend()).begin(request)),

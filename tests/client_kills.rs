@@ -1,6 +1,6 @@
 //! A client of the host's agent that is killed between any two of the instructions by which it enters and
 //! leaves a lent lock: the next holder comes in at once, with a higher fence, and is told if the client was
-//! inside.
+//! inside. The same of one that waits for its turn among others: they go on.
 #![expect(unsafe_code, reason = "another process is single-stepped")]
 
 #[path = "support/allocations.rs"]
@@ -10,11 +10,13 @@ mod support;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use allocations::{asked, asked_at};
+use allocations::{ASKED, asked};
 use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::errno::Errno;
 use support::Group;
@@ -29,27 +31,37 @@ const USUAL_STRIDE: usize = 17;
 /// How often in a row the lock may have been taken back from the client that is to be killed, as it is
 /// when this machine is busy.
 const AGAIN: usize = 100;
+/// Far more instructions than it takes to wait for a turn, to enter, and to leave.
+const WAITING_STEPS: usize = 8_000;
+/// More than there would be in that time of threads that nobody wakes.
+const MANY: u64 = 40;
 /// Sooner than any lease or patience that would end the wait otherwise.
 const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// A member that serves clients by that socket.
+fn host() -> (Group, Agent, PathBuf) {
+    let group = Group::new(1, "lease = \"2s\"");
+    let socket = group.path().join("service");
+    let agent = Agent::from_config(group.node(1).with_socket(&socket)).unwrap();
+    (group, agent, socket)
+}
 
 #[test]
 fn wherever_a_client_is_killed_the_next_one_enters() {
     if let Some(socket) = env::var_os(ROLE) {
         return enter_in_steps(Path::new(&socket));
     }
-    let group = Group::new(1, "lease = \"2s\"");
-    let socket = group.path().join("service");
-    let agent = Agent::from_config(group.node(1).with_socket(&socket)).unwrap();
+    let (_group, agent, socket) = host();
     let lock = agent.mutex("x").unwrap();
     // From then on the member's own threads have the lock open no more.
     let mut last = lock.lock().unwrap().fence();
     drop(lock);
-    let stride = env::var(STRIDE).map_or(USUAL_STRIDE, |it| it.parse().unwrap());
+    let stride = stride();
     let mut told = Vec::new();
     let mut again = 0;
     let mut steps = 0;
     loop {
-        let killed = is_killed_after(steps, &socket);
+        let killed = is_killed_after(steps, &socket, TO_ENTER, |_| ());
         let lock = agent.mutex("x").unwrap();
         let guard = lock.try_lock_for(AT_ONCE);
         let guard = guard.unwrap_or_else(|error| panic!("{steps}: {error}"));
@@ -70,6 +82,68 @@ fn wherever_a_client_is_killed_the_next_one_enters() {
             return assert_inside_once(&told);
         }
     }
+}
+
+fn stride() -> usize {
+    env::var(STRIDE).map_or(USUAL_STRIDE, |it| it.parse().unwrap())
+}
+
+/// Two clients take turns, each for a moment, while a third, which comes to wait for its own, is stopped, and
+/// then killed.
+#[test]
+fn wherever_one_that_waits_is_killed_the_others_go_on() {
+    if let Some(socket) = env::var_os(ROLE) {
+        return enter_in_steps(Path::new(&socket));
+    }
+    let (_group, agent, socket) = host();
+    let is_over = AtomicBool::new(false);
+    let (inside, entries) = (AtomicBool::new(false), [(); 2].map(|()| AtomicU64::new(0)));
+    thread::scope(|scope| {
+        for entries in &entries {
+            let agent = Agent::connect(&socket).unwrap();
+            let (is_over, inside) = (&is_over, &inside);
+            scope.spawn(move || {
+                let lock = agent.mutex("x").unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let guard = lock.lock().unwrap();
+                    assert!(!inside.swap(true, Ordering::Relaxed));
+                    // The other one, and the third, come to wait meanwhile.
+                    thread::sleep(Duration::from_micros(50));
+                    assert!(inside.swap(false, Ordering::Relaxed));
+                    drop(guard);
+                    entries.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let goes_on = |entries: &AtomicU64, by: u64| {
+            let before = entries.load(Ordering::Relaxed);
+            (0..400).any(|_| {
+                thread::sleep(AT_ONCE / 100);
+                entries.load(Ordering::Relaxed) >= before + by
+            })
+        };
+        // What it does wrong, if anything.
+        let wrong = |steps| {
+            let mut stands_still = false;
+            is_killed_after(steps, &socket, TO_WAIT, |client| {
+                let is_inside = || {
+                    let status = agent.status().unwrap();
+                    let mut holders = status.locks.iter().flat_map(|lock| &lock.holders);
+                    holders.any(|holder| holder.pid == client)
+                };
+                // Whoever is inside, or is let in now, stays there. Whoever should call another does not.
+                stands_still = !entries.iter().all(|its| goes_on(its, 1)) && !is_inside();
+            });
+            let is_forgotten = !entries.iter().all(|its| goes_on(its, MANY));
+            (stands_still || is_forgotten).then_some((steps, stands_still, is_forgotten))
+        };
+        let wrong = (0..WAITING_STEPS).step_by(stride() * 7).find_map(wrong);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(
+            wrong, None,
+            "after so many instructions, while stopped, when killed"
+        );
+    });
 }
 
 /// From its entry until it has left, and at no other time, a client that was killed has abandoned the lock;
@@ -95,10 +169,15 @@ enum Killed {
     Asking,
 }
 
-/// A client, killed after so many instructions on its way in and out.
-fn is_killed_after(steps: usize, socket: &Path) -> Killed {
+/// The tests, which the client that is killed is told.
+const TO_ENTER: &str = "wherever_a_client_is_killed_the_next_one_enters";
+const TO_WAIT: &str = "wherever_one_that_waits_is_killed_the_others_go_on";
+
+/// A client of that test, killed after so many instructions on its way in and out. `stopped` is told its
+/// process, which stands still by then.
+fn is_killed_after(steps: usize, socket: &Path, test: &str, stopped: impl FnOnce(u32)) -> Killed {
     let mut client = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "wherever_a_client_is_killed_the_next_one_enters"])
+        .args(["--exact", test])
         .arg("--nocapture")
         .env(ROLE, socket)
         .stdout(Stdio::piped())
@@ -109,6 +188,7 @@ fn is_killed_after(steps: usize, socket: &Path) -> Killed {
     let has_left = (0..steps).any(|_| step(thread) == libc::SIGSTOP);
     // Only a client that asks the agent asks for memory.
     let has_asked = peek(thread, asked_at) != before;
+    stopped(client.id());
     client.kill().unwrap();
     // Whoever traces a thread has to take note of its end.
     let ended = wait_for(thread);
@@ -178,10 +258,11 @@ fn enter_in_steps(socket: &Path) {
         asked() == before
     };
     assert!((0..1_000).any(is_by_loan), "the lock was never lent");
+    let asked_at = ASKED.with(|asked| asked.as_ptr().addr());
     // SAFETY: from now on the parent decides when this thread goes on.
     unsafe {
         assert_eq!(libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0), 0);
-        println!("thread {} asked at {}", libc::gettid(), asked_at());
+        println!("thread {} asked at {}", libc::gettid(), asked_at);
         libc::raise(libc::SIGSTOP);
     }
     drop(lock.lock().unwrap());

@@ -49,7 +49,7 @@ pub use api::error::{
 pub use api::events::{AgentEvent, Leader};
 pub use api::patience::Patience;
 pub use api::status;
-pub use client::{Client, ClientLoan, ConnectError};
+pub use client::{Client, ClientLoan, ConnectError, Turn};
 pub use clients::endpoint::{Endpoint, Listener, ListenerError};
 pub use disk::state_dir::StateError;
 pub use disk::trust;
@@ -67,7 +67,7 @@ pub use os::alarm::Alarm;
 pub use os::fd_passing;
 pub use os::fork::ForkStamp;
 pub use os::pidfd::ProcessGroup;
-pub use os::{clock, environment, fifo, queue, sync};
+pub use os::{clock, environment, fifo, futex, queue, sync};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use distlock_agent::protocol::{Fence, Release, Time};
-use distlock_agent::runtime::{ClientLoan, Grant, LentLock};
+use distlock_agent::runtime::{ClientLoan, Grant, LentLock, Turn};
 
 use crate::GuardState;
 
@@ -22,6 +22,23 @@ impl Lent {
         match self {
             Self::Member(lent) => lent.enter(),
             Self::Client(lent) => lent.enter(),
+        }
+    }
+
+    /// Whether it is lent, and another is inside or next, as far as that is known without the agent.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Self::Member(_) => false,
+            Self::Client(lent) => lent.is_busy(),
+        }
+    }
+
+    /// Waits for its turn to enter while it is lent, at most until `until`. Threads of the member's own
+    /// process wait by requests, which cost no message.
+    pub(crate) fn wait(&self, until: Option<Time>) -> Turn {
+        match self {
+            Self::Member(_) => Turn::Ask,
+            Self::Client(lent) => lent.wait(until),
         }
     }
 

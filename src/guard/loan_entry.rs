@@ -29,7 +29,16 @@ impl LoanEntry {
     /// Enters, if that is possible without anybody.
     pub(crate) fn enter(lock: &Arc<LockShared>, thread: ThreadId) -> Option<Self> {
         let lent = lock.lent()?;
-        let fence = lent.enter()?;
+        Self::begin(lock, lent, lent.enter()?, thread)
+    }
+
+    /// The stay of `thread`, which has entered by `lent`. `None`, and it is over, if the agent is closed.
+    pub(crate) fn begin(
+        lock: &Arc<LockShared>,
+        lent: &Lent,
+        fence: Fence,
+        thread: ThreadId,
+    ) -> Option<Self> {
         // Looked at after the entry: the agent takes back what it has lent after it was closed.
         if lock.session().is_closed() {
             lent.withdraw(fence);

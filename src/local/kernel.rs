@@ -194,6 +194,7 @@ mod tests {
             patience: Patience::Lease,
             command: None,
             is_inheritable: false,
+            waits_by_loan: false,
         };
         let start = clock::now();
         let Poll::Ready(hold) = Arc::clone(lock).begin(request).wait(None) else {
@@ -222,6 +223,7 @@ mod tests {
                 patience: Patience::Lease,
                 command: None,
                 is_inheritable: false,
+                waits_by_loan: false,
             };
             let Poll::Ready(hold) = Arc::clone(&lock).begin(request).wait(None) else {
                 panic!("nobody else is there");

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
+use distlock_agent::runtime::futex;
 use nix::sys::stat::fstat;
 
 use super::directory::{Directory, Keep};
@@ -162,11 +163,7 @@ impl Bell<'_> {
     /// Waits until the bell has rung since `count` was taken, at most for `timeout`. It may
     /// return early without reason.
     pub(crate) fn listen(self, count: u32, timeout: Duration) {
-        let Ok(timeout) = futex_deadline(timeout) else {
-            return;
-        };
-        // Interruption, a ring and the end of the time are all the same to the caller.
-        self.futex(libc::FUTEX_WAIT_BITSET, count, Some(&timeout));
+        futex::wait(self.word, count, timeout, self.kind);
     }
 
     /// Counts a look of a waiter, and tells how many there have been.
@@ -178,41 +175,15 @@ impl Bell<'_> {
     /// Returns the new count.
     pub(crate) fn ring(self) -> u32 {
         let count = self.word.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        self.futex(libc::FUTEX_WAKE_BITSET, 1, None);
+        futex::wake_one(self.word, self.kind);
         count
     }
 
     /// Wakes all waiters.
     pub(crate) fn ring_all(self) {
         self.word.fetch_add(1, Ordering::SeqCst);
-        self.futex(libc::FUTEX_WAKE_BITSET, i32::MAX as u32, None);
+        futex::wake_all(self.word, self.kind);
     }
-
-    fn futex(self, operation: i32, value: u32, timeout: Option<&libc::timespec>) {
-        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
-        let unused = std::ptr::null::<u32>();
-        // SAFETY: the word is mapped as long as the borrow lives, `timeout` is null or points to
-        // a timespec, and the second word is not used by these operations.
-        #[expect(unsafe_code, reason = "libc has no wrapper for futex")]
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.word.as_ptr(),
-                operation,
-                value,
-                timeout,
-                unused,
-                self.kind,
-            );
-        }
-    }
-}
-
-/// `timeout` from now as FUTEX_WAIT_BITSET wants it: a time of CLOCK_MONOTONIC. Unlike an interval
-/// it does not start again when a signal interrupts the wait.
-fn futex_deadline(timeout: Duration) -> nix::Result<libc::timespec> {
-    let now: Duration = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?.into();
-    Ok(*nix::sys::time::TimeSpec::from(now.saturating_add(timeout)).as_ref())
 }
 
 /// Where fences start in a group that knows nothing of former ones.

@@ -8,7 +8,8 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    static ASKED: Cell<u64> = const { Cell::new(0) };
+    /// How often this thread has asked.
+    pub(crate) static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
 // SAFETY: all is passed on to the system's allocator.
@@ -32,10 +33,4 @@ static ALLOCATOR: Counting = Counting;
 /// How often this thread has asked for memory, or given some back.
 pub(crate) fn asked() -> u64 {
     ASKED.get()
-}
-
-/// Where that number of this thread stands, for a process that traces this one.
-#[allow(dead_code, reason = "one test of several traces another process")]
-pub(crate) fn asked_at() -> usize {
-    ASKED.with(|asked| asked.as_ptr().addr())
 }

@@ -878,7 +878,63 @@ int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 
 static long signals(long number, long a, long b, long c, long d);
 
-/* Futexes, on which the standard library's mutexes and condition variables rest. */
+/* Futexes, on which the standard library's mutexes and condition variables rest, and by which processes that
+   share memory wake each other. */
+
+/* In a key: of memory that processes share. */
+static const uint64_t SHARED = UINT64_C(1) << 63;
+
+static int hex(char digit)
+{
+    return digit >= '0' && digit <= '9' ? digit - '0' : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+static uint64_t number_at(const char **text, int base)
+{
+    uint64_t number = 0;
+    for (int digit; (digit = hex(**text)) >= 0 && digit < base; ++*text)
+        number = number * (uint64_t)base + (uint64_t)digit;
+    return number;
+}
+
+/* What two processes call the same word of a file that both have mapped: its file and place there. A line of
+   /proc/self/maps is "start-end access offset device inode name". */
+static uint64_t shared_key(const uint32_t *word)
+{
+    char text[4096 + 1];
+    size_t have = 0;
+    uint64_t at = (uint64_t)word, key = at;
+    long fd = SYS(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return key;
+    for (long got; (got = SYS(SYS_read, fd, text + have, 4096 - have)) > 0;) {
+        have += (size_t)got;
+        text[have] = 0;
+        const char *line = text;
+        for (const char *end; (end = memchr(line, '\n', have - (size_t)(line - text))); line = end + 1) {
+            const char *next = line;
+            uint64_t start = number_at(&next, 16);
+            next++;
+            uint64_t stop = number_at(&next, 16);
+            if (at < start || at >= stop)
+                continue;
+            next += strlen(" rw-s ");
+            uint64_t offset = number_at(&next, 16);
+            next++;
+            uint64_t device = number_at(&next, 16);
+            next++;
+            device = device << 8 | number_at(&next, 16);
+            next++;
+            uint64_t inode = number_at(&next, 10);
+            if (inode)
+                key = SHARED | (device * 31 + inode) << 32 | (offset + at - start);
+        }
+        have -= (size_t)(line - text);
+        memmove(text, line, have);
+    }
+    SYS(SYS_close, fd);
+    return key;
+}
 
 static long wake(uint64_t key, int most)
 {
@@ -886,7 +942,9 @@ static long wake(uint64_t key, int most)
     int woken = 0;
     for (int i = 0; i < SLOTS && woken < most; i++) {
         struct slot *slot = &page->slots[i];
-        if (atomic_load(&slot->state) != PARKED || slot->waits != FUTEX || slot->pid != pid || slot->key != key)
+        if (atomic_load(&slot->state) != PARKED || slot->waits != FUTEX || slot->key != key)
+            continue;
+        if (slot->pid != pid && !(key & SHARED))
             continue;
         slot->waits = TURN;
         slot->woken = GO;
@@ -899,7 +957,7 @@ static long futex(uint32_t *word, int op, uint32_t value, const struct timespec 
 {
     clockid_t clock = op & FUTEX_CLOCK_REALTIME ? CLOCK_REALTIME : CLOCK_MONOTONIC;
     int command = op & FUTEX_CMD_MASK;
-    uint64_t key = (uint64_t)word;
+    uint64_t key = op & FUTEX_PRIVATE_FLAG ? (uint64_t)word : shared_key(word);
     switch (command) {
     case FUTEX_WAKE:
     case FUTEX_WAKE_BITSET:

@@ -228,7 +228,7 @@ impl Checkers {
             Command::Change(_)
             | Command::Borrow { .. }
             | Command::Return { .. }
-            | Command::FindAll => Ok(()),
+            | Command::Find { .. } => Ok(()),
             Command::Leave => {
                 for held in self.requests.closes(process) {
                     self.exclusion.leaves(held);
@@ -312,7 +312,11 @@ impl Checkers {
                 self.abandonment.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
             }
-            Event::Members { .. } | Event::Unchangeable | Event::Quorum(_) => Ok(()),
+            // Those that wait by a loan ask, which these checkers see.
+            Event::Recalled { .. }
+            | Event::Members { .. }
+            | Event::Unchangeable
+            | Event::Quorum(_) => Ok(()),
             Event::Lease { until } => match &mut self.leases {
                 Some(leases) => {
                     let end = leases.extends(now, process, *until)?;

@@ -176,8 +176,11 @@ pub enum Command {
         /// Of [`Command::Borrow`].
         loan: SharedLoan,
     },
-    /// To hear of all that are inside by loans ([`Event::Entered`]).
-    FindAll,
+    /// To hear of whoever is inside by the loan of that lock ([`Event::Entered`]).
+    Find {
+        /// The lock.
+        lock: LockName,
+    },
     /// To wait no longer. Answered at once by [`Event::Ended`], unless the request was granted or
     /// ended before: then it does nothing, and the caller holds what it was granted.
     Cancel {
@@ -259,6 +262,12 @@ pub enum Event {
         ticket: Ticket,
         /// The fencing token that it has had since it entered.
         fence: Fence,
+    },
+    /// A loan was taken back by which threads wait for their turn. It may have been made again since; else
+    /// they have to ask.
+    Recalled {
+        /// The lock.
+        lock: LockName,
     },
     /// The request is over, without a grant.
     Ended {

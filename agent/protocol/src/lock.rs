@@ -7,6 +7,7 @@ mod grant_history;
 pub mod loan;
 mod queue;
 mod request;
+pub mod seats;
 mod settle;
 mod spec;
 mod summary;
@@ -14,7 +15,7 @@ mod table;
 
 pub use crate::clock::Stamp;
 pub use algorithms::{Effects, Message, build, violation_probability, votes_needed};
-pub use loan::{EntryOwner, Loan, SharedLoan};
+pub use loan::{EntryOwner, Left, Loan, SharedLoan};
 
 pub use engine::{Engine, HopTimer, Mark, Rebuild, Receivers};
 pub use request::{Mode, Previous, Release, Request};

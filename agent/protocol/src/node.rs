@@ -30,7 +30,7 @@ use self::storage::Storage;
 use super::api::{Boot, Command, Event, Input, MAX_TRY_TIME, NodeConfig, Output, Record, Refusal};
 use super::chance::Chance;
 use super::election::Elections;
-use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
+use super::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use super::lock::{AbandonedMarks, LockSpec, LockView, Locks, Previous};
 use super::membership::quorum::{
     Affiliation, MakeLog, Missing, Quorum, QuorumConfig, Rafts, RecoveredState,
@@ -347,6 +347,12 @@ impl Node {
     /// votes, and before there is a view for the first time.
     pub fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
         self.views.voters(now)
+    }
+
+    /// The callers that wait for `lock`, if they are all that keeps it from being lent as soon as whoever is
+    /// inside leaves ([`Command::Borrow`]), and each is content to be alone inside.
+    pub fn in_the_way_of_loan(&self, lock: &LockName) -> Vec<Ticket> {
+        self.locks.in_the_way_of_loan(lock)
     }
 
     /// The locks that this member knows of.

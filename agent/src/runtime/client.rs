@@ -30,7 +30,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::gate::Gate;
 use self::link::{Link, PATIENCE};
-pub use self::loan::ClientLoan;
+pub use self::loan::{ClientLoan, Turn};
 use self::reader::Reader;
 use self::table::{Answer, Table};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};

@@ -19,7 +19,7 @@ use crate::runtime::api::status::Status;
 use crate::runtime::os::clock::Reading;
 use crate::runtime::os::fd_passing;
 
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most 1 KiB.
 pub const MAX_TO_AGENT: usize = 8 * 1024;
@@ -43,6 +43,9 @@ pub enum ToAgent {
         /// Whether a lifeline is wanted. Then the lock is free only when nobody has the writing end
         /// any more that comes with `Lifeline`.
         lifeline: bool,
+        /// Whether the client would wait by itself if the lock were lent: then it may be refused as
+        /// [`AcquireError::Lent`].
+        waits_by_loan: bool,
     },
     /// To wait no longer; answered as `Acquire` is.
     Cancel { id: u64 },
@@ -326,6 +329,7 @@ mod tests {
             patience: Patience::Try,
             command: "lp".to_owned(),
             lifeline: true,
+            waits_by_loan: false,
         }
     }
 
@@ -351,9 +355,9 @@ mod tests {
     #[test]
     fn what_is_too_long_leaves_nothing_and_is_not_written_whole() {
         let mut bytes = b"before".to_vec();
-        put(&mut bytes, &acquire(), 0x13).unwrap();
+        put(&mut bytes, &acquire(), 0x14).unwrap();
         let before = bytes.clone();
-        put(&mut bytes, &acquire(), 0x12).unwrap_err();
+        put(&mut bytes, &acquire(), 0x13).unwrap_err();
         assert_eq!(bytes, before);
         let status = Status {
             group: "x".repeat(2 * MAX_FROM_AGENT),

@@ -8,6 +8,7 @@ pub mod environment;
 pub mod fd_passing;
 pub mod fifo;
 pub(crate) mod fork;
+pub mod futex;
 pub(crate) mod pidfd;
 pub mod queue;
 pub(crate) mod shared_memory;

@@ -37,7 +37,7 @@ pub(crate) fn connect(group: &Group) -> (UnixStream, u8) {
 fn connect_inside(group: &Group, agent: &Agent) -> (UnixStream, u8) {
     let (mut stream, version) = connect(group);
     // To enter for itself alone, however long it takes, with no command and no lifeline.
-    let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
+    let acquire = [0, 0, 0, 11, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0, 0];
     stream.write_all(&acquire).unwrap();
     eventually("it is inside", || {
         let locks = agent.status().unwrap().locks;

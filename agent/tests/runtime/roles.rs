@@ -305,12 +305,11 @@ fn shout(streams: &[UnixStream], messages: &[u8]) {
     });
 }
 
-/// Is there, and has entered something else.
 /// Holds "held", and asks for more than the agent has the time to answer.
 fn hold_with_a_backlog(group: &Group) {
     let (mut stream, version) = crate::clients::connect(group);
     let acquire = [
-        0, 0, 0, 13, version, 0, 1, 4, b'h', b'e', b'l', b'd', 0, 0, 1, 0, 0,
+        0, 0, 0, 14, version, 0, 1, 4, b'h', b'e', b'l', b'd', 0, 0, 1, 0, 0, 0,
     ];
     stream.write_all(&acquire).unwrap();
     stream
@@ -322,6 +321,7 @@ fn hold_with_a_backlog(group: &Group) {
     await_end_of_input();
 }
 
+/// Is there, and has entered something else.
 fn idle(agent: &Agent) {
     drop(enter(agent, &lock("something else")));
     println!("role: started");

@@ -4,7 +4,7 @@
 use super::{Caller, Campaign};
 use crate::checkers::{Process, Violation};
 use crate::choices::Permille;
-use distlock_protocol::lock::{EntryOwner, SharedLoan};
+use distlock_protocol::lock::{EntryOwner, Left, SharedLoan};
 use distlock_protocol::{Command, LockName, Release, Ticket};
 
 /// Before how many of a thousand wishes the node is asked for the callers that are inside.
@@ -22,7 +22,8 @@ impl Campaign {
     ) -> Result<bool, Violation> {
         let key = (process, lock.clone());
         if self.choices.chance(FINDS) {
-            self.cluster.command(caller.node, &Command::FindAll)?;
+            let lock = lock.clone();
+            self.cluster.command(caller.node, &Command::Find { lock })?;
         }
         if self.choices.chance(RETURNS)
             && let Some((_, loan)) = self.loans.remove(&key)
@@ -42,7 +43,8 @@ impl Campaign {
         };
         if !self.cluster.has_lease(process) {
             // Nothing happens in a node between two steps of a caller.
-            assert!(loan.leave(EntryOwner::MEMBER), "it was lent a moment ago");
+            let left = loan.leave(EntryOwner::MEMBER);
+            assert_eq!(left, Left::Alone, "it was lent a moment ago");
             return Ok(false);
         }
         self.cluster
@@ -86,9 +88,11 @@ impl Campaign {
             return Ok(false);
         };
         if how != Release::Given {
-            self.cluster.command(process.node, &Command::FindAll)?;
+            let lock = lock.clone();
+            self.cluster
+                .command(process.node, &Command::Find { lock })?;
         }
-        let has_left = loan.leave(EntryOwner::MEMBER);
+        let has_left = loan.leave(EntryOwner::MEMBER) == Left::Alone;
         if has_left {
             self.cluster.leaves_by_loan(process, ticket)?;
         } else {

@@ -272,6 +272,10 @@ where
         self.engine.lends()
     }
 
+    fn will_lend(&self) -> bool {
+        self.engine.will_lend()
+    }
+
     fn entered(&mut self, entries: u32) {
         self.engine.entered(entries);
     }

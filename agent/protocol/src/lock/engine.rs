@@ -67,8 +67,14 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
         false
     }
 
-    /// Threads of this member have entered and left `entries` times by themselves, while
-    /// [`Engine::lends`] was true.
+    /// Whether [`Engine::lends`] will be true as soon as whoever is inside here has left, if nobody else of
+    /// this member waits then.
+    fn will_lend(&self) -> bool {
+        false
+    }
+
+    /// Threads of this member have entered `entries` times by themselves, while [`Engine::lends`] was true;
+    /// 0 if one that was counted before has not left yet.
     fn entered(&mut self, _entries: u32) {}
 
     /// The [hop timer](HopTimer) ran out.

@@ -15,6 +15,11 @@
 //! | inside | no | → lent | → recalled inside | |
 //! | recalled inside | no | no: the core is to be told | | no |
 //!
+//! Threads that wait for their turn say so in the word too ([`Loan::begin_to_wait`]): whoever leaves sees it in the
+//! same swap, and wakes one of them. The turn is not handed over with that: whoever comes first enters,
+//! until one that was overtaken for long takes the next turn ([`Loan::take_next_turn`]), and then enters
+//! by [`Loan::enter_in_turn`]. Where they sleep, and which of them is woken, is their own affair.
+//!
 //! The base of the fences is written only where nobody can enter, before the word that lets threads
 //! enter, and is read by whoever is inside: so that one reads the base of its own loan.
 //!
@@ -37,6 +42,10 @@ use crate::ids::{Epoch, Fence, Ticket};
 
 /// Threads may enter.
 const LENT: u32 = 1 << 31;
+/// Somebody waits, and is to be woken by whoever leaves.
+const WAITED: u32 = 1 << 30;
+/// One of those that wait is next: nobody else enters.
+const TURN: u32 = 1 << 29;
 /// Where the number of the owner stands who is inside; zero if nobody is.
 const OWNER_SHIFT: u32 = 16;
 /// Its bits.
@@ -92,6 +101,8 @@ pub trait Cell {
     fn swap_if(&self, is: u32, new: u32, orders: (Ordering, Ordering)) -> Result<u32, u32>;
     /// [`AtomicU32::fetch_and`].
     fn fetch_and(&self, mask: u32, order: Ordering) -> u32;
+    /// [`AtomicU32::fetch_or`].
+    fn fetch_or(&self, mask: u32, order: Ordering) -> u32;
 }
 
 impl Cell for AtomicU32 {
@@ -119,6 +130,11 @@ impl Cell for AtomicU32 {
     fn fetch_and(&self, mask: u32, order: Ordering) -> u32 {
         self.fetch_and(mask, order)
     }
+
+    #[inline]
+    fn fetch_or(&self, mask: u32, order: Ordering) -> u32 {
+        self.fetch_or(mask, order)
+    }
 }
 
 /// The loan of one lock. The member's threads call [`Loan::enter`] and [`Loan::leave`], whoever has the
@@ -126,7 +142,7 @@ impl Cell for AtomicU32 {
 ///
 /// ```
 /// use distlock_protocol::Epoch;
-/// use distlock_protocol::lock::{EntryOwner, Loan};
+/// use distlock_protocol::lock::{EntryOwner, Left, Loan};
 ///
 /// let me = EntryOwner::MEMBER;
 /// let loan: Loan = Loan::default();
@@ -135,7 +151,7 @@ impl Cell for AtomicU32 {
 /// let fence = loan.enter(me).unwrap();
 /// assert_eq!(fence.as_u64(), 3 << 32 | 5);
 /// assert!(loan.enter(me).is_none()); // somebody is inside
-/// assert!(loan.leave(me));
+/// assert_eq!(loan.leave(me), Left::Alone);
 /// let recalled = loan.recall();
 /// assert_eq!((recalled.entries, recalled.inside), (1, None));
 /// ```
@@ -155,6 +171,29 @@ pub struct Recalled {
     pub entries: u32,
     /// Whose entry has not ended.
     pub inside: Option<EntryOwner>,
+    /// Whether somebody waits for its turn there.
+    pub is_waited: bool,
+}
+
+/// What became of one who wanted to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "somebody may have to be told"]
+pub enum Left {
+    /// It has left.
+    Alone,
+    /// It has left, and wakes one of those that wait.
+    Waited,
+    /// The lock was recalled meanwhile: nothing has happened, and the core must be told.
+    Recalled,
+}
+
+/// Why one that waits for its turn has not entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another is inside, or next.
+    Busy,
+    /// The lock is not lent, or not any further: the core must be asked.
+    NotLent,
 }
 
 impl<C: Cell> Default for Loan<C> {
@@ -168,26 +207,44 @@ impl<C: Cell> Default for Loan<C> {
 }
 
 impl<C: Cell> Loan<C> {
-    /// Enters, if the lock is lent and nobody is inside: with the fence of this entry.
+    /// Enters, if the lock is lent, nobody is inside, and nobody else is next: with the fence of this
+    /// entry.
     #[inline]
     pub fn enter(&self, owner: EntryOwner) -> Option<Fence> {
+        self.swap_in(owner, TURN).ok()
+    }
+
+    /// The same, for one that is next, or that others have kept waiting for too long.
+    ///
+    /// # Errors
+    /// Why it cannot enter.
+    pub fn enter_in_turn(&self, owner: EntryOwner) -> Result<Fence, Refused> {
+        self.swap_in(owner, 0)
+    }
+
+    /// Enters unless somebody is inside, or one of `bars` is in the word.
+    #[inline]
+    fn swap_in(&self, owner: EntryOwner, bars: u32) -> Result<Fence, Refused> {
         let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            if word & (LENT | OWNER) != LENT || word & COUNT == COUNT {
-                return None;
+        let entered = loop {
+            if word & LENT == 0 || word & COUNT == COUNT {
+                return Err(Refused::NotLent);
             }
+            if word & (OWNER | bars) != 0 {
+                return Err(Refused::Busy);
+            }
+            let entered = (word + 1) & !TURN | owner.bits();
             let orders = (Ordering::Acquire, Ordering::Relaxed);
-            match self.word.swap_if(word, (word + 1) | owner.bits(), orders) {
-                Ok(_) => break,
+            match self.word.swap_if(word, entered, orders) {
+                Ok(_) => break entered,
                 Err(other) => word = other,
             }
-        }
-        let fence = self.fence_of(word + 1);
-        if fence.is_none() {
+        };
+        self.fence_of(entered).ok_or_else(|| {
             // No table writes such a base. Nobody is inside without a fence.
-            self.leave(owner);
-        }
-        fence
+            let _ = self.leave(owner);
+            Refused::NotLent
+        })
     }
 
     /// The fence of the last entry, for whoever is inside: nobody lends the lock anew meanwhile, so that
@@ -198,25 +255,57 @@ impl<C: Cell> Loan<C> {
         Fence::from_parts(epoch, before.wrapping_add(word & COUNT))
     }
 
-    /// Leaves, for the `owner` who entered; `false` if it was recalled meanwhile: then the core must be
-    /// told, and nothing has happened.
+    /// Leaves, for the `owner` who entered.
     #[inline]
-    pub fn leave(&self, owner: EntryOwner) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let orders = (Ordering::Release, Ordering::Relaxed);
-        // Only a recall changes the word of one who is inside.
-        word & (LENT | OWNER) == LENT | owner.bits()
-            && self.word.swap_if(word, word & !OWNER, orders).is_ok()
+    pub fn leave(&self, owner: EntryOwner) -> Left {
+        self.swap_out(owner, |_| true)
     }
 
     /// The same, if the entry with `fence` is the last one: for an owner whose number may be another's by
     /// now.
-    pub fn leave_entry(&self, owner: EntryOwner, fence: Fence) -> bool {
-        let word = self.word.load(Ordering::Acquire);
-        let orders = (Ordering::Release, Ordering::Relaxed);
-        word & (LENT | OWNER) == LENT | owner.bits()
-            && self.fence_of(word) == Some(fence)
-            && self.word.swap_if(word, word & !OWNER, orders).is_ok()
+    pub fn leave_entry(&self, owner: EntryOwner, fence: Fence) -> Left {
+        self.swap_out(owner, |word| self.fence_of(word) == Some(fence))
+    }
+
+    #[inline]
+    fn swap_out(&self, owner: EntryOwner, is_its: impl Fn(u32) -> bool) -> Left {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word & (LENT | OWNER) != LENT | owner.bits() || !is_its(word) {
+                return Left::Recalled;
+            }
+            // Of one that waits it sees, in this swap, all that the other did before it said so.
+            let orders = (Ordering::AcqRel, Ordering::Acquire);
+            match self.word.swap_if(word, word & !OWNER, orders) {
+                Ok(_) if word & WAITED == 0 => return Left::Alone,
+                Ok(_) => return Left::Waited,
+                // A recall changes the word of one who is inside, or another begins to wait.
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Somebody waits from now on. Whether nobody may enter now but by its turn.
+    ///
+    /// Whoever waits first makes it known where it sleeps, then calls this, and then tries to enter once
+    /// more: who leaves before this call has left the lock free, and who leaves after it wakes somebody.
+    pub fn begin_to_wait(&self) -> bool {
+        self.word.fetch_or(WAITED, Ordering::AcqRel) & TURN != 0
+    }
+
+    /// The same, of one that has waited for so long that it is next: nobody but it enters.
+    pub fn take_next_turn(&self) {
+        self.word.fetch_or(WAITED | TURN, Ordering::AcqRel);
+    }
+
+    /// Whoever was next enters after all others do: it has gone away.
+    pub fn give_up_turn(&self) {
+        self.word.fetch_and(!TURN, Ordering::AcqRel);
+    }
+
+    /// Nobody waits. Who says so looks once more after that whether somebody does.
+    pub fn wait_no_more(&self) {
+        self.word.fetch_and(!(WAITED | TURN), Ordering::AcqRel);
     }
 
     /// Whose entry has not ended, whether it was recalled or not.
@@ -224,9 +313,28 @@ impl<C: Cell> Loan<C> {
         EntryOwner::of(self.word.load(Ordering::Acquire))
     }
 
+    /// Whose entry has not ended while the lock is lent, and its fence.
+    pub fn holder(&self) -> Option<(EntryOwner, Fence)> {
+        let word = self.word.load(Ordering::Acquire);
+        let owner = EntryOwner::of(word).filter(|_| word & LENT != 0)?;
+        let fence = self.fence_of(word)?;
+        self.is_lent_to(owner, fence).then_some((owner, fence))
+    }
+
     /// Whether threads may enter, or one has.
     pub fn is_lent(&self) -> bool {
         self.word.load(Ordering::Relaxed) & LENT != 0
+    }
+
+    /// Whether it is lent, and another would be kept out now.
+    pub fn is_busy(&self) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        word & LENT != 0 && word & (OWNER | TURN) != 0
+    }
+
+    /// How many have entered since it was lent.
+    pub fn entries(&self) -> u32 {
+        self.word.load(Ordering::Relaxed) & COUNT
     }
 
     /// Whether it is lent, and somebody is inside.
@@ -245,13 +353,20 @@ impl<C: Cell> Loan<C> {
     /// Lends the lock; `epoch` and `counter` are the fence of its last grant. `false`, and nothing is
     /// lent, while somebody is inside by an earlier loan.
     pub fn lend(&self, epoch: Epoch, counter: u32) -> bool {
-        if self.word.load(Ordering::Acquire) & OWNER != 0 {
+        let mut word = self.word.load(Ordering::Acquire);
+        if word & OWNER != 0 {
             return false;
         }
         self.epoch.store(epoch.as_u32(), Ordering::Relaxed);
         self.counter.store(counter, Ordering::Relaxed);
-        self.word.store(LENT, Ordering::Release);
-        true
+        loop {
+            let orders = (Ordering::Release, Ordering::Relaxed);
+            match self.word.swap_if(word, LENT | word & WAITED, orders) {
+                Ok(_) => return true,
+                // Nobody enters what is not lent; somebody may begin to wait.
+                Err(other) => word = other & !OWNER,
+            }
+        }
     }
 
     /// Nobody enters any more.
@@ -262,6 +377,7 @@ impl<C: Cell> Loan<C> {
             // Whatever a process writes there that shares the word, whoever is inside has entered.
             entries: (word & COUNT).max(u32::from(inside.is_some())),
             inside,
+            is_waited: word & WAITED != 0,
         }
     }
 
@@ -279,6 +395,8 @@ pub(super) struct Borrowed {
     pub(super) ticket: Option<Ticket>,
     /// Whether it is lent, as far as the table knows.
     pub(super) is_lent: bool,
+    /// How many of its entries the engine knows of.
+    pub(super) counted: u32,
 }
 
 /// What goes on from here by itself has a loan of its own, which no thread knows.
@@ -305,7 +423,7 @@ impl Clone for Borrowed {
 impl Hash for Borrowed {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.loan.word.load(Ordering::Relaxed).hash(state);
-        (self.ticket, self.is_lent).hash(state);
+        (self.ticket, self.is_lent, self.counted).hash(state);
     }
 }
 
@@ -361,105 +479,4 @@ impl fmt::Debug for SharedLoan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ME: EntryOwner = EntryOwner::MEMBER;
-
-    fn lent() -> Loan {
-        let loan = Loan::default();
-        assert!(!loan.is_lent());
-        assert!(loan.lend(Epoch::new(1).unwrap(), 7));
-        assert!(loan.is_lent());
-        loan
-    }
-
-    #[test]
-    fn fences_rise_from_loan_to_loan() {
-        let loan = lent();
-        let mut last = 0;
-        for counter in [7, 9, 40] {
-            assert!(loan.lend(Epoch::new(1).unwrap(), counter));
-            for _ in 0..2 {
-                let fence = loan.enter(ME).unwrap().as_u64();
-                assert!(fence > last);
-                last = fence;
-                assert!(loan.leave(ME));
-            }
-            assert_eq!(loan.recall().entries, 2);
-        }
-    }
-
-    #[test]
-    fn who_is_inside_at_a_recall_leaves_by_the_core() {
-        let loan = lent();
-        let fence = loan.enter(ME).unwrap();
-        assert!(loan.is_lent_to(ME, fence));
-        let told = Recalled {
-            entries: 1,
-            inside: Some(ME),
-        };
-        assert_eq!(loan.recall(), told);
-        assert!(!loan.leave(ME));
-        assert!(!loan.is_inside() && !loan.is_lent_to(ME, fence));
-        assert!(!loan.lend(Epoch::new(1).unwrap(), 8), "one is inside");
-        loan.end();
-        assert!(loan.enter(ME).is_none());
-        assert!(loan.lend(Epoch::new(1).unwrap(), 8));
-        assert!(loan.enter(ME).unwrap() > fence);
-        assert!(!loan.is_lent_to(ME, fence), "that entry is over");
-    }
-
-    /// Whoever shares the word leaves for itself alone.
-    #[test]
-    fn an_entry_is_its_owners() {
-        let loan = lent();
-        let [one, other] = [EntryOwner::new(2), Some(EntryOwner::MAX)].map(Option::unwrap);
-        let fence = loan.enter(other).unwrap();
-        assert_eq!(loan.inside(), Some(other));
-        assert!(loan.is_lent_to(other, fence) && !loan.is_lent_to(one, fence));
-        assert!(!loan.leave(one) && loan.is_inside());
-        assert_eq!(loan.recall().inside, Some(other));
-        assert_eq!(loan.inside(), Some(other), "its holder has not left");
-        loan.end();
-        assert_eq!(loan.inside(), None);
-        assert_eq!(EntryOwner::new(0), None);
-        assert_eq!(EntryOwner::new(EntryOwner::MAX.get() + 1), None);
-    }
-
-    #[test]
-    fn an_entry_is_left_once() {
-        let loan = lent();
-        let one = loan.enter(ME).unwrap();
-        assert!(loan.leave(ME));
-        let two = loan.enter(ME).unwrap();
-        assert!(!loan.leave_entry(ME, one), "another's by now");
-        assert!(loan.leave_entry(ME, two) && !loan.leave_entry(ME, two));
-    }
-
-    /// What a broken program writes into a word that it shares lowers no fence.
-    #[test]
-    fn whatever_stands_there_the_table_counts_on() {
-        let loan = lent();
-        loan.word.store(LENT | ME.bits(), Ordering::Relaxed);
-        let told = Recalled {
-            entries: 1,
-            inside: Some(ME),
-        };
-        assert_eq!(loan.recall(), told);
-        let loan = lent();
-        loan.epoch.store(0, Ordering::Relaxed);
-        loan.counter.store(u32::MAX, Ordering::Relaxed);
-        assert!(loan.enter(ME).is_none() && loan.inside().is_none());
-    }
-
-    /// Numbers that are used up are the core's to renew.
-    #[test]
-    fn no_entry_is_without_a_number() {
-        let loan = lent();
-        loan.word.store(LENT | (COUNT - 1), Ordering::Relaxed);
-        assert!(loan.enter(ME).is_some() && loan.leave(ME));
-        assert!(loan.enter(ME).is_none());
-        assert_eq!(loan.recall().entries, COUNT);
-    }
-}
+mod tests;

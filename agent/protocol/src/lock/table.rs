@@ -339,6 +339,9 @@ impl Locks {
     }
 
     pub fn hop_timeout(&mut self, name: &LockName, out: &mut LockOutput) {
+        if self.is_loan_used(name, out) {
+            return;
+        }
         self.recall(name, out);
         if let Some(engine) = self
             .table

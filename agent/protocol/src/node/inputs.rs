@@ -62,7 +62,7 @@ impl Node {
             Command::Return { lock, loan } => {
                 self.locks.return_loan(lock, loan, &mut out);
             }
-            Command::FindAll => self.locks.know_all_inside(&mut out),
+            Command::Find { lock } => self.locks.know_inside(lock, &mut out),
             // Who has not been told that it was let in has nothing to release.
             Command::Release { ticket, .. } if self.held_back.contains_key(ticket) => {}
             Command::Release { ticket, how } => {

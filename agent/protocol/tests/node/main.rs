@@ -5,6 +5,7 @@ mod clusters;
 mod forgetful;
 mod group;
 mod hostile;
+mod loans;
 mod mishaps;
 mod presumed;
 mod quarantine;

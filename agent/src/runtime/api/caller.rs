@@ -22,6 +22,9 @@ pub struct Caller {
     /// Whether the grant is to have a descriptor that other processes can inherit, to keep the
     /// lock ([`Grant::lifeline`](crate::runtime::Grant::lifeline)).
     pub has_lifeline: bool,
+    /// Whether it waits by itself for a lock that is lent to this process: then its request can end as
+    /// [`AcquireError::Lent`](crate::runtime::AcquireError::Lent).
+    pub waits_by_loan: bool,
     /// What it wants of the lock.
     pub purpose: Purpose,
 }
@@ -74,6 +77,7 @@ impl Caller {
             command,
             command_pid: None,
             has_lifeline: false,
+            waits_by_loan: false,
             purpose: Purpose::Enter,
         }
     }

@@ -73,6 +73,10 @@ pub enum AcquireError {
         /// The members of the group that did not answer, if that is known.
         silent: Vec<NodeId>,
     },
+    /// The lock is lent to this process, whose threads wait for it by themselves
+    /// ([`ClientLoan::wait`](crate::runtime::ClientLoan::wait)).
+    #[error("the lock is lent: wait for it without the agent")]
+    Lent,
 }
 
 impl AcquireError {

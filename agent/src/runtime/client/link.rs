@@ -95,6 +95,7 @@ impl Link {
         };
         let command = frames::cut_command(&caller.command).to_owned();
         let (lock, lifeline) = (lock.clone(), caller.has_lifeline);
+        let waits_by_loan = caller.waits_by_loan;
         let message = match caller.purpose {
             Purpose::Enter => ToAgent::Acquire {
                 id,
@@ -104,6 +105,7 @@ impl Link {
                 patience,
                 command,
                 lifeline,
+                waits_by_loan,
             },
             Purpose::Lead { algorithm } => ToAgent::Campaign {
                 id,
@@ -421,6 +423,7 @@ impl Link {
             let loans = table.open_loans();
             (requests, loans, Arc::clone(&table.session.1))
         };
+        loans.iter().for_each(|loan| loan.send_away());
         // What the connection's own end takes from a thread it gives back.
         if end == SessionEnd::Closed {
             loans.iter().for_each(|loan| loan.give_back());

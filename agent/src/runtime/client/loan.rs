@@ -1,12 +1,17 @@
 //! A lock that this process enters by itself while the agent lends it: by one compare-and-swap in memory
 //! that it shares with the agent and its other clients.
 
+mod turn;
+
+pub use self::turn::Turn;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{mem, thread};
 
 use super::link::Link;
+use crate::protocol::lock::Left;
 use crate::protocol::{EntryOwner, Fence, LockName, Release, Time};
 use crate::runtime::frames::ToAgent;
 use crate::runtime::os::clock;
@@ -143,20 +148,31 @@ impl ClientLoan {
             return;
         };
         slot.set_since(Time::ZERO);
-        if !slot.loan().leave_entry(*owner, fence) && !self.link.has_ended() {
-            let slot = slot.index();
-            self.link.say_or_end(&ToAgent::Leave { slot, how });
+        let left = slot.loan().leave_entry(*owner, fence);
+        if left != Left::Recalled || !self.link.has_ended() {
+            self.tell_of_leaving(slot, left, how);
         }
     }
 
     /// Gives back what a thread is inside of, as the connection ends: its guard is lost by then.
     pub(super) fn give_back(&self) {
-        if let Some((slot, owner)) = self.entry.get()
-            && slot.loan().inside() == Some(*owner)
-            && !slot.loan().leave(*owner)
-        {
-            let (slot, how) = (slot.index(), Release::Given);
-            self.link.say_or_end(&ToAgent::Leave { slot, how });
+        let entry = self.entry.get();
+        let inside = entry.filter(|(slot, owner)| slot.loan().inside() == Some(*owner));
+        if let Some((slot, owner)) = inside {
+            let left = slot.loan().leave(*owner);
+            self.tell_of_leaving(slot, left, Release::Given);
+        }
+    }
+
+    /// Whoever waits for a thread to leave is told that it has.
+    fn tell_of_leaving(&self, slot: &LoanSlot, left: Left, how: Release) {
+        match left {
+            Left::Alone => {}
+            Left::Waited => slot.call_next(),
+            Left::Recalled => {
+                let slot = slot.index();
+                self.link.say_or_end(&ToAgent::Leave { slot, how });
+            }
         }
     }
 
@@ -251,7 +267,7 @@ mod tests {
 
     fn exclude(served: &Served) {
         let mut core = served.agent.shared.lock_core();
-        core.find_all();
+        core.find(&x());
         let held: Vec<_> = core.core.requests.keys().copied().collect();
         for ticket in held {
             core.pretend(Event::Lost { ticket });
@@ -329,7 +345,7 @@ mod tests {
         let (_client, loan) = lent(&served);
         let fence = loan.enter().unwrap();
         let mut core = served.agent.shared.lock_core();
-        core.find_all();
+        core.find(&x());
         core.finish_as_application();
         assert_eq!(
             loan.state(fence),

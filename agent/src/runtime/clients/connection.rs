@@ -25,7 +25,7 @@ use self::ended::{UNWANTED, is_end};
 use self::output::{Output, With};
 use self::subscriptions::Subscriptions;
 use crate::protocol::{LockName, Mode};
-use crate::runtime::api::caller::Purpose;
+use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::description::Description;
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
@@ -336,8 +336,13 @@ impl Connection {
                 patience,
                 command,
                 lifeline,
+                waits_by_loan,
             } => {
-                let caller = self.caller(&command, lifeline, Purpose::Enter);
+                let caller = Caller {
+                    has_lifeline: lifeline,
+                    waits_by_loan,
+                    ..self.caller(&command)
+                };
                 let wish = (lock, spec, mode, patience);
                 self.ask(&mut core, (client, id), wish, caller, made)?;
             }
@@ -350,8 +355,11 @@ impl Connection {
                 command,
                 lifeline,
             } => {
-                let purpose = Purpose::Lead { algorithm };
-                let caller = self.caller(&command, lifeline, purpose);
+                let caller = Caller {
+                    has_lifeline: lifeline,
+                    purpose: Purpose::Lead { algorithm },
+                    ..self.caller(&command)
+                };
                 let wish = (lock, spec, Mode::Exclusive, patience);
                 self.ask(&mut core, (client, id), wish, caller, made)?;
             }
@@ -361,23 +369,7 @@ impl Connection {
                 }
             }
             ToAgent::Release { id, how } => {
-                self.has_released = true;
-                if let Some(Asked {
-                    ticket, lifeline, ..
-                }) = self.requests.remove(&id)
-                {
-                    let left = lifeline.and_then(|mut lifeline| {
-                        let has_ended = lifeline.has_ended();
-                        (!has_ended).then_some(lifeline)
-                    });
-                    match left {
-                        Some(lifeline) => {
-                            let owner = (client, id);
-                            lifelines.wait_for(lifeline, (ticket, how), owner, registry);
-                        }
-                        None => core.withdraw(ticket, how),
-                    }
-                }
+                self.release(&mut core, (client, id), how, lifelines, registry);
             }
             ToAgent::CommandPid { id, pid } => {
                 if let Some(asked) = self.requests.get_mut(&id) {

@@ -61,6 +61,7 @@ impl RawClient {
             patience: Patience::Forever,
             command: String::new(),
             lifeline: false,
+            waits_by_loan: false,
         });
     }
 

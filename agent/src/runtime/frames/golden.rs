@@ -36,6 +36,7 @@ fn to_agent() -> Vec<(&'static str, ToAgent)> {
         patience,
         command: "lp".to_owned(),
         lifeline: true,
+        waits_by_loan: true,
     };
     let campaign = |algorithm| ToAgent::Campaign {
         id: 300,

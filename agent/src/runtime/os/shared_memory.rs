@@ -1,13 +1,13 @@
 //! Memory that processes of this host share: a sealed file without a name, mapped by each of them.
 //!
 //! What lies there consists of atomic words, so that a process which is killed at any moment leaves each
-//! of them whole. The file has all its pages, and nobody can make it shorter: a process that touches its
-//! mapping never gets SIGBUS.
+//! of them whole. Nobody can make the file shorter, and a part of it is used only once it has its pages: a
+//! process that touches these never gets SIGBUS.
 
 use std::ffi::CStr;
 use std::io;
 use std::num::NonZeroUsize;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -17,6 +17,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
 
 /// Of a file that nobody can execute: `MFD_NOEXEC_SEAL`.
 const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -53,7 +54,8 @@ pub(crate) enum Writers {
 pub(crate) struct SharedMemory<T: Words>(NonNull<T>);
 
 impl<T: Words> SharedMemory<T> {
-    /// New memory, and the file by which others map it.
+    /// New memory, and the file by which others map it. Nothing in it may be touched before it was
+    /// [reserved](reserve).
     ///
     /// # Errors
     /// If there is no memory or no descriptor left.
@@ -65,8 +67,7 @@ impl<T: Words> SharedMemory<T> {
             Err(Errno::EINVAL) => make(flags)?,
             made => made?,
         };
-        // With its pages: one that is missing when it is touched would be SIGBUS.
-        fallocate(&file, FallocateFlags::empty(), 0, T::LEN.get() as i64)?;
+        ftruncate(&file, T::LEN.get() as i64)?;
         let memory = Self::map(&file, Writers::All)?;
         let mut seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
         if writers == Writers::Maker {
@@ -114,6 +115,16 @@ impl<T: Words> SharedMemory<T> {
     }
 }
 
+/// Has the file of shared memory have the pages of these bytes: one that is missing when it is touched would
+/// be SIGBUS.
+///
+/// # Errors
+/// If there is no memory left.
+pub(crate) fn reserve(file: impl AsFd, bytes: Range<usize>) -> io::Result<()> {
+    let (start, len) = (bytes.start as i64, bytes.len() as i64);
+    Ok(fallocate(file, FallocateFlags::empty(), start, len)?)
+}
+
 impl<T: Words> Deref for SharedMemory<T> {
     type Target = T;
 
@@ -147,14 +158,13 @@ impl<T: Words> Drop for SharedMemory<T> {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use nix::unistd::ftruncate;
-
     use super::*;
 
     #[test]
     fn others_see_what_its_maker_writes_and_may_write_as_it_says() {
         for writers in [Writers::Maker, Writers::All] {
             let (memory, file) = SharedMemory::<AtomicU64>::make(c"test", writers).unwrap();
+            reserve(&file, 0..8).unwrap();
             let theirs = SharedMemory::<AtomicU64>::of(&file, Writers::Maker).unwrap();
             memory.store(7, Ordering::Relaxed);
             assert_eq!(theirs.load(Ordering::Relaxed), 7);

@@ -1,9 +1,9 @@
 //! The locks that an agent lends to its clients, in memory that all of them share: a client enters and
 //! leaves by a compare-and-swap, as the agent's own threads do ([`Loan`]), without a word to the agent.
 //!
-//! A lock has a slot: the words of its loan, and since when somebody is inside. The word of the loan says
-//! whose entry it is, so the agent finds out at the death of a client which locks that client had. Beside
-//! the slots, in memory that clients can only read, stand the number of the agent's session and the end
+//! A lock has a slot: the words of its loan, since when somebody is inside, and the [`Seats`] of those that
+//! wait for their turn. The word of the loan says whose entry it is, so the agent finds out at the death of
+//! a client which locks that client had; a seat says the same of those that wait. Beside the slots, in memory that clients can only read, stand the number of the agent's session and the end
 //! of its lease.
 //!
 //! Only programs of the agent's own user get the memory. One that writes nonsense there can break the
@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::protocol::lock::Loan;
-use crate::protocol::{Fence, Time};
-use crate::runtime::os::shared_memory::{SharedMemory, Words, Writers};
+use crate::protocol::lock::seats::Seats;
+use crate::protocol::{EntryOwner, Fence, Time};
+use crate::runtime::os::shared_memory::{self, SharedMemory, Words, Writers};
+use crate::runtime::os::{clock, futex};
 
 /// How many locks can be lent to clients at once; the others they ask for by their streams.
 pub(crate) const SLOTS: usize = 1_024;
@@ -38,6 +40,7 @@ struct Slot {
     /// When whoever is inside entered, in nanoseconds of the boot-time clock; zero before that is noted, and
     /// after the end.
     since: AtomicU64,
+    seats: Seats,
 }
 
 /// All slots.
@@ -46,7 +49,8 @@ struct Slot {
 pub(crate) struct Slots([Slot; SLOTS]);
 
 #[expect(unsafe_code, reason = "it promises that it is atomic words")]
-// SAFETY: a loan is three of them, and the rest of a slot one and padding that nobody reads.
+// SAFETY: a loan is three of them, the seats are such words, and the rest of a slot is one and padding that
+// nobody reads.
 unsafe impl Words for Slots {}
 
 /// What clients read of the agent's session.
@@ -81,14 +85,25 @@ impl OwnLoanPage {
     pub(crate) fn new() -> io::Result<Self> {
         let (slots, slots_file) = SharedMemory::make(c"distlock-loans", Writers::All)?;
         let (session, session_file) = SharedMemory::make(c"distlock-session", Writers::Maker)?;
+        shared_memory::reserve(&session_file, 0..size_of::<SessionWords>())?;
         Ok(Self {
             page: Arc::new(LoanPage { slots, session }),
             files: [slots_file, session_file],
         })
     }
 
-    pub(crate) fn page(&self) -> &Arc<LoanPage> {
-        &self.page
+    /// The slot `index`, with its memory; `None` if there is none.
+    ///
+    /// # Errors
+    /// If there is no memory left.
+    pub(crate) fn slot(&self, index: u16) -> io::Result<Option<LoanSlot>> {
+        let slot = LoanSlot::new(&self.page, index);
+        if slot.is_some() {
+            let start = usize::from(index) * size_of::<Slot>();
+            let [slots, _] = &self.files;
+            shared_memory::reserve(slots, start..start + size_of::<Slot>())?;
+        }
+        Ok(slot)
     }
 
     /// What a client maps it by.
@@ -161,6 +176,56 @@ impl LoanSlot {
         &self.slot().loan
     }
 
+    /// Where those sleep that wait for their turn.
+    pub(crate) fn seats(&self) -> &Seats {
+        &self.slot().seats
+    }
+
+    /// Wakes the one that has waited longest, after the lock was left.
+    pub(crate) fn call_next(&self) {
+        if let Some(seat) = self.seats().call_next(self.loan()) {
+            futex::wake_one(seat, futex::EVERYBODY);
+        }
+    }
+
+    /// Has all that wait for their turn ask the agent.
+    pub(crate) fn send_away(&self) {
+        for seat in self.seats().send_away() {
+            futex::wake_one(seat, futex::EVERYBODY);
+        }
+    }
+
+    /// The same of the threads of one client.
+    pub(crate) fn send_away_of(&self, owner: EntryOwner) {
+        for seat in self.seats().send_away_of(owner) {
+            futex::wake_one(seat, futex::EVERYBODY);
+        }
+    }
+
+    /// Frees the seats of a client that is gone. If it had been called, or was next, another is.
+    pub(crate) fn clear_seats(&self, owner: EntryOwner) {
+        self.seats().clear(owner);
+        self.loan().give_up_turn();
+        self.call_next();
+    }
+
+    /// A seat for a thread that comes now.
+    pub(crate) fn sit(&self, owner: EntryOwner) -> Option<usize> {
+        self.seats().sit(owner, millis(clock::now()))
+    }
+
+    /// Who waits for its turn, and since when.
+    pub(crate) fn waiting(&self, now: Time) -> impl Iterator<Item = (EntryOwner, Time)> {
+        self.seats().taken().map(move |(owner, since)| {
+            let waits = millis(now).wrapping_sub(since);
+            // Nobody came in the future.
+            let waits = Some(waits).filter(|waits| *waits < u32::MAX / 2);
+            let waits = u64::from(waits.unwrap_or_default());
+            let since = now.as_nanos().saturating_sub(waits * NANOS_A_MILLI);
+            (owner, Time::from_nanos(since))
+        })
+    }
+
     /// Notes when whoever is inside entered.
     pub(crate) fn set_since(&self, since: Time) {
         self.slot().since.store(since.as_nanos(), Ordering::Relaxed);
@@ -175,6 +240,13 @@ impl LoanSlot {
     }
 }
 
+const NANOS_A_MILLI: u64 = 1_000_000;
+
+/// A time in milliseconds, which begin anew after seven weeks.
+fn millis(time: Time) -> u32 {
+    (time.as_nanos() / NANOS_A_MILLI) as u32
+}
+
 impl AsRef<Loan> for LoanSlot {
     fn as_ref(&self) -> &Loan {
         self.loan()
@@ -184,7 +256,7 @@ impl AsRef<Loan> for LoanSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{EntryOwner, Epoch};
+    use crate::protocol::Epoch;
 
     #[test]
     fn a_client_enters_what_the_agent_lends() {
@@ -192,7 +264,9 @@ mod tests {
         let [slots, session] = own.files();
         let theirs = LoanPage::of(slots, session).unwrap();
         assert!(LoanSlot::new(&theirs, SLOTS as u16).is_none());
-        let [ours, theirs] = [own.page(), &theirs].map(|page| LoanSlot::new(page, 7).unwrap());
+        assert!(own.slot(SLOTS as u16).unwrap().is_none());
+        let ours = own.slot(7).unwrap().unwrap();
+        let theirs = LoanSlot::new(&theirs, 7).unwrap();
         let client = EntryOwner::new(300).unwrap();
         assert!(theirs.loan().enter(client).is_none());
         assert!(ours.loan().lend(Epoch::new(1).unwrap(), 8));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::protocol::{
-    Command, EntryOwner, Failure, Fence, Input, LockName, Release, SharedLoan, Ticket,
+    Command, EntryOwner, Failure, Fence, Input, LockName, Release, SharedLoan, Ticket, Time,
 };
 use crate::runtime::api::caller::Caller;
 use crate::runtime::os::clock;
@@ -74,9 +74,30 @@ impl ClientLoans {
         self.clients.get(&client).map(|(owner, _)| *owner)
     }
 
-    fn is_inside(&self, owner: EntryOwner) -> bool {
-        let mut slots = self.slots.values();
-        slots.any(|lent| lent.loan.inside() == Some(owner))
+    /// Who has that number, and since when that one is inside by the slot `index`.
+    pub(super) fn holder(&self, index: u16, owner: EntryOwner) -> Option<(Caller, Time)> {
+        let since = self.slots.get(&index)?.slot.since(clock::now());
+        Some((self.caller(owner)?.clone(), since))
+    }
+
+    /// Who waits for its turn by the slot `index`, and since when.
+    pub(super) fn waiting(&self, index: u16) -> Vec<(Caller, Time)> {
+        let slot = self.slots.get(&index).map(|lent| &lent.slot);
+        let seats = slot.into_iter().flat_map(|slot| slot.waiting(clock::now()));
+        let known = seats.filter_map(|(owner, since)| Some((self.caller(owner)?.clone(), since)));
+        known.collect()
+    }
+
+    fn caller(&self, owner: EntryOwner) -> Option<&Caller> {
+        let client = self.owners.get(&owner)?;
+        self.clients.get(client).map(|(_, caller)| caller)
+    }
+
+    /// The locks that `owner` is inside of.
+    fn locks_of(&self, owner: EntryOwner) -> Vec<LockName> {
+        let slots = self.slots.values();
+        let its = slots.filter(|lent| lent.loan.inside() == Some(owner));
+        its.map(|lent| lent.lock.clone()).collect()
     }
 
     fn free_slot(&self) -> Option<u16> {
@@ -117,7 +138,10 @@ impl CoreGuard<'_> {
         let owner = self.owner_of(client, caller)?;
         let loans = &mut self.core.client_loans;
         if known.is_none() {
-            let slot = LoanSlot::new(page.page(), index)?;
+            let slot = page.slot(index).unwrap_or_else(|error| {
+                tracing::warn!("no memory to lend the lock {lock} to clients in: {error}");
+                None
+            })?;
             let lent = Lent {
                 lock: lock.clone(),
                 loan: SharedLoan::new(Arc::new(slot.clone())),
@@ -163,14 +187,19 @@ impl CoreGuard<'_> {
             return Some(owner);
         }
         let owner = self.core.client_loans.next_owner()?;
-        if self.core.client_loans.is_inside(owner) {
-            // Left by the client that had this number before: found as nobody's.
-            self.find_all();
-        }
+        // Left by the client that had this number before: found as nobody's.
+        self.find_entries_of(owner);
         let loans = &mut self.core.client_loans;
         loans.owners.insert(owner, client);
         loans.clients.insert(client, (owner, caller));
         Some(owner)
+    }
+
+    /// Has the core know of all that `owner` is inside of.
+    fn find_entries_of(&mut self, owner: EntryOwner) {
+        for lock in self.core.client_loans.locks_of(owner) {
+            self.find(&lock);
+        }
     }
 
     /// Threads of this process enter `lock` by themselves from now on, and clients do not.
@@ -260,13 +289,12 @@ impl CoreGuard<'_> {
         let told = self.told_fence(fence);
         let core = &mut *self.core;
         let loans = &mut core.client_loans;
+        let inside = loans.slots.get(&index).and_then(|lent| lent.loan.inside());
+        let caller = inside.and_then(|owner| loans.caller(owner)).cloned();
         let Some(lent) = loans.slots.get_mut(&index) else {
             return;
         };
-        let owner = lent.loan.inside();
-        let client = owner.and_then(|owner| loans.owners.get(&owner)).copied();
-        let known = client.and_then(|client| loans.clients.get(&client));
-        let caller = known.map(|(_, caller)| caller.clone());
+        let client = inside.and_then(|owner| loans.owners.get(&owner)).copied();
         let now = clock::now();
         let since = SystemTime::now() - now.since(lent.slot.since(now));
         lent.ticket = None;
@@ -285,6 +313,7 @@ impl CoreGuard<'_> {
                 client: client.unwrap_or(ClientId(0)),
                 id: request_of(index, fence),
             },
+            goes_by_loan: false,
         };
         core.requests.insert(ticket, entry);
         if client.is_none() {
@@ -327,7 +356,8 @@ impl CoreGuard<'_> {
     ) -> Option<(Ticket, Fence)> {
         let lent = self.core.client_loans.slots.get(&index)?;
         if lent.loan.is_inside() {
-            self.find_all();
+            let lock = lent.lock.clone();
+            self.find(&lock);
         }
         let lent = self.core.client_loans.slots.get(&index)?;
         let fence = lent.inside?.fence;
@@ -373,9 +403,7 @@ impl CoreGuard<'_> {
         let Some(owner) = self.core.client_loans.owner(client) else {
             return;
         };
-        if self.core.client_loans.is_inside(owner) {
-            self.find_all();
-        }
+        self.find_entries_of(owner);
         let slots = self.core.client_loans.slots.iter();
         let has = |lent: &Lent| {
             let inside = lent.inside.and_then(|inside| inside.client);
@@ -384,6 +412,9 @@ impl CoreGuard<'_> {
         let its = slots.filter(|(_, lent)| has(lent));
         for index in its.map(|(&index, _)| index).collect::<Vec<_>>() {
             self.end_entry(index, Some(client), Release::Abandoned);
+            if let Some(lent) = self.core.client_loans.slots.get(&index) {
+                lent.slot.clear_seats(owner);
+            }
             self.close_slot(client, index);
         }
         let loans = &mut self.core.client_loans;
@@ -391,6 +422,8 @@ impl CoreGuard<'_> {
         loans.clients.remove(&client);
     }
 }
+
+mod turns;
 
 #[cfg(test)]
 mod tests;

@@ -28,9 +28,13 @@ impl CoreGuard<'_> {
                 previous,
             } => self.granted(ticket, fence, previous),
             Event::Entered { ticket, fence } => self.entered(ticket, fence),
+            Event::Recalled { lock } => self.recalled(&lock),
             Event::Ended { ticket, refusal } => {
                 let node = &self.core.node;
+                let entry = self.core.requests.get(&ticket);
+                let goes_by_loan = entry.is_some_and(|entry| entry.goes_by_loan);
                 let why = match (&self.core.phase, refusal) {
+                    (_, Refusal::Cancelled) if goes_by_loan => AcquireError::Lent,
                     // Who leaves cancels on its callers' behalf.
                     (Phase::Draining { .. }, Refusal::Cancelled) => {
                         AcquireError::Closed(SessionEnd::Closed)

@@ -26,6 +26,28 @@ pub(crate) struct Entry {
     pub(crate) asked: SystemTime,
     pub(crate) held: Option<Held>,
     pub(super) sink: Sink,
+    /// Whether its caller is about to wait by itself, as the lock is lent.
+    pub(super) goes_by_loan: bool,
+}
+
+/// A caller as `status` lists it.
+#[derive(Debug)]
+pub(super) struct Listed<'a> {
+    pub(super) lock: &'a LockName,
+    pub(super) caller: Caller,
+    pub(super) asked: SystemTime,
+    pub(super) held: Option<Held>,
+}
+
+impl<'a> From<&'a Entry> for Listed<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        Self {
+            lock: &entry.lock,
+            caller: entry.caller.clone(),
+            asked: entry.asked,
+            held: entry.held,
+        }
+    }
 }
 
 /// Since when, and with which fence, a request is inside.

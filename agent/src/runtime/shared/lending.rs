@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use crate::protocol::{LockName, SharedLoan, Ticket, Time};
 use crate::runtime::api::caller::Caller;
+use crate::runtime::os::clock;
 use crate::runtime::request::{Granted, Request};
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::entry::{Held, Listed};
 
 /// A lock that is lent, as the core's mutex guards it.
 #[derive(Debug)]
@@ -42,4 +46,42 @@ pub(crate) struct Known {
     pub(super) ticket: Ticket,
     pub(super) request: Arc<Request>,
     pub(super) granted: Granted,
+}
+
+impl CoreGuard<'_> {
+    /// The callers that are inside by loans, and those that wait for their turn there, as they were a moment
+    /// ago: nobody is disturbed.
+    pub(super) fn listed_by_loan(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.core.lendings.values().flat_map(|lending| {
+            let now = clock::now();
+            let since = move |since: Time| SystemTime::now() - now.since(since);
+            let holder = lending.loan.holder().and_then(|(owner, fence)| {
+                let (caller, entered) = match &lending.borrowers {
+                    Borrowers::Threads(threads) => {
+                        let threads = threads.upgrade()?;
+                        (threads.caller().clone(), threads.since()?)
+                    }
+                    Borrowers::Clients(slot) => self.core.client_loans.holder(*slot, owner)?,
+                };
+                let (fence, since) = (self.told_fence(fence), since(entered));
+                Some(Listed {
+                    lock: &lending.lock,
+                    caller,
+                    asked: since,
+                    held: Some(Held { fence, since }),
+                })
+            });
+            let waiting = match lending.borrowers {
+                Borrowers::Threads(_) => Vec::new(),
+                Borrowers::Clients(slot) => self.core.client_loans.waiting(slot),
+            };
+            let waiting = waiting.into_iter().map(move |(caller, came)| Listed {
+                lock: &lending.lock,
+                caller,
+                asked: since(came),
+                held: None,
+            });
+            holder.into_iter().chain(waiting)
+        })
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use crate::protocol::lock::Loan;
+use crate::protocol::lock::{Left, Loan};
 use crate::protocol::{
     Command, EntryOwner, Failure, Fence, Input, LockName, Previous, Release, SharedLoan, Ticket,
     Time,
@@ -92,7 +92,7 @@ impl LentLock {
     pub fn leave(&self) -> bool {
         let entered = self.since.load(Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
-        let has_left = self.loan.leave(EntryOwner::MEMBER);
+        let has_left = self.loan.leave(EntryOwner::MEMBER) != Left::Recalled;
         if has_left {
             self.shared.look_after(entered);
         }
@@ -131,7 +131,7 @@ impl LentLock {
         );
         let mut core = self.shared.lock_core();
         if self.loan.is_lent_to(EntryOwner::MEMBER, fence) {
-            core.find_all();
+            core.find(&self.lock);
         }
         let known = self.known.lock().take();
         let known = known.unwrap_or_else(|| core.lost_entry(fence));
@@ -198,11 +198,10 @@ impl CoreGuard<'_> {
         self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
     }
 
-    /// Has the core know of all that are inside.
-    pub(crate) fn find_all(&mut self) {
-        if !self.core.lendings.is_empty() {
-            self.step(Input::Command(&Command::FindAll));
-        }
+    /// Has the core know of whoever is inside by the loan of `lock`.
+    pub(crate) fn find(&mut self, lock: &LockName) {
+        let lock = lock.clone();
+        self.step(Input::Command(&Command::Find { lock }));
     }
 
     /// Nothing is lent to threads any more, as the session ends in order. Who is inside is known then.
@@ -248,6 +247,7 @@ impl CoreGuard<'_> {
             asked: since,
             held: Some(Held { fence, since }),
             sink: Sink::Thread(Arc::clone(&known.request)),
+            goes_by_loan: false,
         };
         self.core.requests.insert(ticket, entry);
         borrower.is_known(known);
@@ -459,7 +459,7 @@ mod tests {
         let fence = lent.loan.enter(EntryOwner::MEMBER).unwrap();
         assert!(lent.confirms(fence));
         let mut core = agent.shared.lock_core();
-        core.find_all();
+        core.find(&lock());
         core.excluded(crate::protocol::Epoch::ZERO);
         core.renewed(Time::MAX);
         core.finish();

@@ -49,6 +49,7 @@ impl CoreGuard<'_> {
             asked,
             held: None,
             sink,
+            goes_by_loan: false,
         };
         self.core.requests.insert(ticket, entry);
         let command = match purpose {

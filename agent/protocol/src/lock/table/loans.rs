@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use super::Locks;
-use crate::api::Wait;
+use crate::api::{Event, Wait};
 use crate::ids::{LockName, Ticket};
 use crate::lock::loan::{Borrowed, SharedLoan};
 use crate::lock::queue::Waiting;
-use crate::lock::settle::{COUNTER_RUNS_OUT, LockOutput};
+use crate::lock::settle::{COUNTER_RUNS_OUT, Lock, LockOutput};
 use crate::lock::{GrantHistory, Mode};
 use crate::time::Time;
 
@@ -30,6 +30,7 @@ impl Locks {
                     loan: loan.clone(),
                     ticket: Some(ticket),
                     is_lent: false,
+                    counted: 0,
                 };
                 self.loans.insert(name.clone(), borrowed);
             }
@@ -51,36 +52,81 @@ impl Locks {
         self.settle(name, out);
     }
 
-    /// Whoever entered by a loan and is inside becomes a caller that is known here.
-    pub fn know_all_inside(&mut self, out: &mut LockOutput) {
-        let inside = self.loans.iter().filter(|(_, its)| its.loan.is_inside());
-        let names: Vec<_> = inside.map(|(name, _)| name.clone()).collect();
-        for name in names {
-            self.recall(&name, out);
-            self.settle(&name, out);
+    /// Whoever entered by the loan of `name` and is inside becomes a caller that is known here.
+    pub fn know_inside(&mut self, name: &LockName, out: &mut LockOutput) {
+        let is_inside = |its: &Borrowed| its.loan.is_inside();
+        if self.loans.get(name).is_some_and(is_inside) {
+            self.recall(name, out);
+            self.settle(name, out);
         }
+    }
+
+    /// The callers that wait for `name`, if they are all that keeps it from being lent as soon as whoever is
+    /// inside leaves, and each of them is content to be alone inside by the loan.
+    pub fn in_the_way_of_loan(&self, name: &LockName) -> Vec<Ticket> {
+        let lock = self.table.get(name);
+        let lends = |lock: &&Lock| {
+            let engine = lock.engine.as_ref();
+            self.has_loan_for(lock)
+                && engine.is_some_and(|engine| engine.will_lend())
+                && lock.queue.asking().is_none()
+        };
+        let waits = |its: &Waiting| its.wait != Wait::Try && its.mode == Mode::Exclusive;
+        let borrowed = self.loans.get(name);
+        let can_borrow = borrowed.is_some_and(|its| !its.is_lent && its.ticket.is_some());
+        let Some(lock) = lock.filter(|_| can_borrow).filter(lends) else {
+            return Vec::new();
+        };
+        if !lock.queue.callers().all(waits) {
+            return Vec::new();
+        }
+        lock.queue.callers().map(|caller| caller.ticket).collect()
+    }
+
+    /// Whether the grants of this lock can be a loan's: the next holder need not be told of a mark, and there
+    /// are numbers left.
+    fn has_loan_for(&self, lock: &Lock) -> bool {
+        self.open && !lock.history.abandoned && lock.history.counter < COUNTER_RUNS_OUT
+    }
+
+    /// The engine's timer ran out: it looks whether what it lends is used. Whether threads of this member
+    /// have entered since the last time, or are inside: then the loan goes on, and the engine is told.
+    pub(super) fn is_loan_used(&mut self, name: &LockName, out: &mut LockOutput) -> bool {
+        let Some(borrowed) = self.loans.get_mut(name).filter(|its| its.is_lent) else {
+            return false;
+        };
+        let entries = borrowed.loan.entries().saturating_sub(borrowed.counted);
+        let is_used = entries > 0 || borrowed.loan.is_inside();
+        let engine = self.table.get_mut(name).and_then(|it| it.engine.as_mut());
+        let Some(engine) = engine.filter(|_| is_used) else {
+            return false;
+        };
+        borrowed.counted += entries;
+        engine.entered(entries);
+        engine.timeout(&mut self.effects);
+        debug_assert!(self.effects.sends.is_empty(), "what is lent stays");
+        if let Some(timer) = self.effects.hop_timer.take() {
+            out.hops.push((name.clone(), timer));
+        }
+        true
     }
 
     /// Puts the lock at the disposal of this member's threads, if its engine lends it and nobody uses it.
     pub(super) fn lend(&mut self, name: &LockName) {
-        let Some(borrowed) = self.loans.get_mut(name) else {
-            return;
-        };
         let (Some(lock), Some(view)) = (self.table.get(name), &self.view) else {
             return;
         };
         let lends = lock.engine.as_ref().is_some_and(|engine| engine.lends());
-        // The next to enter is to be told of a mark.
-        let is_free = lock.queue.is_empty() && !lock.history.abandoned;
-        let has_numbers = lock.history.counter < COUNTER_RUNS_OUT;
-        if !borrowed.is_lent
+        let (counter, epoch) = (lock.history.counter, view.epoch);
+        if lends
+            && lock.queue.is_empty()
+            && self.has_loan_for(lock)
+            && let Some(borrowed) = self.loans.get_mut(name)
+            && !borrowed.is_lent
             && borrowed.ticket.is_some()
-            && self.open
-            && lends
-            && is_free
-            && has_numbers
         {
-            borrowed.is_lent = borrowed.loan.lend(view.epoch, lock.history.counter);
+            borrowed.is_lent = borrowed.loan.lend(epoch, counter);
+            borrowed.counted = 0;
         }
     }
 
@@ -91,6 +137,10 @@ impl Locks {
         };
         borrowed.is_lent = false;
         let recalled = borrowed.loan.recall();
+        if recalled.is_waited {
+            let lock = name.clone();
+            out.events.push(Event::Recalled { lock });
+        }
         let Some(lock) = self.table.get_mut(name) else {
             debug_assert!(false, "what is lent is known");
             return;
@@ -104,7 +154,7 @@ impl Locks {
             };
             lock.entered = counter;
             if let Some(engine) = &mut lock.engine {
-                engine.entered(over);
+                engine.entered(over.saturating_sub(borrowed.counted));
             }
         }
         if recalled.inside.is_some()

@@ -10,8 +10,8 @@ use super::Connection;
 use super::asked::Asked;
 use super::ended::Ended;
 use super::output::With;
-use crate::protocol::{LockName, LockSpec, Mode, Ticket, Time};
-use crate::runtime::api::caller::{Caller, Purpose};
+use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
+use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::AcquireError;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::clients::cut_off::{CutOff, Holds};
@@ -24,14 +24,44 @@ use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::entry::{ClientId, Sink, Task};
 
 impl Connection {
-    pub(super) fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {
+    /// The client, for whatever it asks under that command line.
+    pub(super) fn caller(&self, command: &str) -> Caller {
         Caller {
             pid: self.peer.pid,
             command: frames::cut_command(command).into(),
-            command_pid: None,
-            has_lifeline,
-            purpose,
+            ..Caller::default()
         }
+    }
+
+    /// Ends what the client was granted as the request `id`; if others may work under the lock, once they have
+    /// ended.
+    pub(super) fn release(
+        &mut self,
+        core: &mut CoreGuard<'_>,
+        (client, id): (ClientId, u64),
+        how: Release,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) {
+        self.has_released = true;
+        let Some(Asked {
+            ticket, lifeline, ..
+        }) = self.requests.remove(&id)
+        else {
+            return;
+        };
+        let left = lifeline.and_then(|mut lifeline| {
+            let has_ended = lifeline.has_ended();
+            (!has_ended).then_some(lifeline)
+        });
+        if let Some(lifeline) = left {
+            let owner = (client, id);
+            return lifelines.wait_for(lifeline, (ticket, how), owner, registry);
+        }
+        if how == Release::Given {
+            core.let_wait_by_loan(ticket);
+        }
+        core.withdraw(ticket, how);
     }
 
     /// Makes a request of the client, whose number must be new.
@@ -100,7 +130,7 @@ impl Connection {
     ) {
         // To another user it would be a way to disturb this one's programs.
         let is_ours = self.peer.uid == geteuid().as_raw();
-        let caller = self.caller(command, false, Purpose::Enter);
+        let caller = self.caller(command);
         let lent = is_ours.then(|| core.lend_to_client(client, &lock, caller));
         let entry = lent.flatten().map(|(page, slot, owner)| {
             if !mem::replace(&mut self.has_loan_page, true) {

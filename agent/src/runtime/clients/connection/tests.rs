@@ -135,6 +135,7 @@ fn what_was_said_last_is_heard_though_the_end_is_seen_in_writing() {
         patience: Patience::Forever,
         command: String::new(),
         lifeline: false,
+        waits_by_loan: false,
     };
     say(&mut theirs, &acquire);
     // More than it reads.

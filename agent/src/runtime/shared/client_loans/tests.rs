@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::protocol::Previous;
+use crate::protocol::lock::Left;
 use crate::runtime::AcquireError;
 use crate::runtime::clients::raw_client::{RawClient, Served, x};
 use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
@@ -192,7 +193,7 @@ fn numbers_that_are_used_up_are_the_agents_to_renew() {
             // It was taken back, as it is now and then to see whether it is used.
             None => lend(&served, &slot),
         }
-        if slot.loan().inside().is_some() && !slot.loan().leave(owner) {
+        if slot.loan().inside().is_some() && slot.loan().leave(owner) == Left::Recalled {
             let (slot, how) = (slot.index(), Release::Given);
             raw.say(&ToAgent::Leave { slot, how });
         }
@@ -244,7 +245,7 @@ fn a_request_that_was_an_entry_is_its_clients_until_that_is_gone() {
         thread::sleep(Duration::from_millis(1));
     }
     let mut core = served.agent.shared.lock_core();
-    core.renewed(crate::protocol::Time::MAX);
+    core.renewed(Time::MAX);
     core.finish_as_application();
     assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
     drop(raw);

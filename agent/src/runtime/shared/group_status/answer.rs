@@ -12,7 +12,7 @@ use crate::runtime::api::status::{
 use crate::runtime::net::address::Address;
 use crate::runtime::os::clock;
 use crate::runtime::shared::core_guard::CoreGuard;
-use crate::runtime::shared::entry::Entry;
+use crate::runtime::shared::entry::Listed;
 use crate::runtime::shared::group_status::{ITEM_LEN, Identity, Part, PartLock};
 
 impl CoreGuard<'_> {
@@ -124,14 +124,12 @@ impl CoreGuard<'_> {
         let (algorithms, default) = (self.algorithms(), identity.settings.algorithm);
         let mut locks: BTreeMap<&LockName, PartLock> = BTreeMap::new();
         let mut left = room.saturating_sub(part.host.len());
-        let (held, waiting): (Vec<_>, Vec<_>) = self
-            .core
-            .requests
-            .values()
-            .partition(|entry| entry.held.is_some());
+        let entries = self.core.requests.values().map(Listed::from);
+        let entries = entries.chain(self.listed_by_loan());
+        let (held, waiting): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.held.is_some());
         // Holders first: if there is no room for all, they matter more.
-        for entry in held.into_iter().chain(waiting) {
-            let known = locks.contains_key(&entry.lock);
+        for entry in held.iter().chain(&waiting) {
+            let known = locks.contains_key(entry.lock);
             let name_len = if known {
                 0
             } else {
@@ -144,9 +142,9 @@ impl CoreGuard<'_> {
                 continue;
             };
             left = rest;
-            let lock = locks.entry(&entry.lock).or_insert_with(|| PartLock {
+            let lock = locks.entry(entry.lock).or_insert_with(|| PartLock {
                 name: entry.lock.clone(),
-                algorithm: algorithms.get(&entry.lock).unwrap_or(&default).to_string(),
+                algorithm: algorithms.get(entry.lock).unwrap_or(&default).to_string(),
                 holders: Vec::new(),
                 waiters: Vec::new(),
             });
@@ -158,7 +156,7 @@ impl CoreGuard<'_> {
 }
 
 /// Adds a caller to the holders or the waiters.
-fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
+fn list(lock: &mut PartLock, entry: &Listed<'_>, identity: &Identity) {
     let (member, host) = (identity.me.as_u16(), identity.host.clone());
     let caller = &entry.caller;
     if let Some(held) = entry.held {

@@ -107,7 +107,6 @@ impl CoreGuard<'_> {
         };
         match postcard::from_bytes(body) {
             Ok(Note::Query { query }) => {
-                self.find_all();
                 let part = self.own_part(MAX_PART);
                 self.send_note(from, &Note::Report { query, part });
             }
@@ -153,7 +152,6 @@ impl CoreGuard<'_> {
         len: usize,
         askers: Vec<Asker>,
     ) -> Report {
-        self.find_all();
         // No more than a message has room for; of this member at least what it would tell others.
         let members = self.core.membership.members().len() * 2 * ITEM_LEN;
         let room = MAX_FROM_AGENT.saturating_sub(len + members + HEADER_LEN);

@@ -191,8 +191,14 @@ impl Engine<Message> for Manager {
         is_idle
     }
 
+    fn will_lend(&self) -> bool {
+        let is_inside = self.caller.is_some_and(|caller| caller.is_inside);
+        is_inside && self.keeps_token() && self.right.permits()
+    }
+
     fn entered(&mut self, entries: u32) {
-        self.habit.enters(entries);
+        // One that is still inside uses it.
+        self.habit.enters(entries.max(1));
         let stay = self.stay().into_iter();
         stay.for_each(|stay| stay.entries = stay.entries.saturating_add(entries));
     }
@@ -217,11 +223,9 @@ impl Engine<Message> for Manager {
     /// caller whose try came to nothing, and that goes on waiting, gets a place in the list.
     fn rest(&mut self, out: &mut Effects<Message>) {
         if self.is_idle_here() {
-            let is_last = self.place.is_some_and(|place| place.next.is_none());
+            let keeps = self.keeps_token();
             match self.stay() {
-                Some(stay) if is_last && stay.worth.pays() && stay.entries > 0 => {
-                    stay.is_lent = true;
-                }
+                Some(stay) if keeps => stay.is_lent = true,
                 _ => self.pass_on(out),
             }
         }

@@ -120,6 +120,13 @@ impl Manager {
         is_here && self.caller.is_none()
     }
 
+    /// Whether the token stays here when nobody here uses it.
+    pub(super) fn keeps_token(&self) -> bool {
+        let own = self.place.filter(|own| own.next.is_none());
+        let stay = own.and_then(|own| own.stay);
+        stay.is_some_and(|stay| stay.pays())
+    }
+
     /// Asks for a place for this member's caller, in which it is alone.
     pub(super) fn ask(&mut self, tries: bool, out: &mut Effects<Message>) {
         let number = self.request(Mode::Exclusive, tries, out);

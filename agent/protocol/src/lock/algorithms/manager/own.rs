@@ -35,6 +35,16 @@ pub(super) struct Stay {
     pub(super) is_lent: bool,
 }
 
+/// After so many entries in one stay the token stays here, whatever it was worth before.
+const MANY: u32 = 8;
+
+impl Stay {
+    /// Whether a loan pays.
+    pub(super) fn pays(&self) -> bool {
+        self.entries > 0 && self.worth.pays() || self.entries >= MANY
+    }
+}
+
 impl Own {
     /// Whether it waits in the list.
     pub(super) const fn waits(&self) -> bool {
