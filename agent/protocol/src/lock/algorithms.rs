@@ -272,6 +272,14 @@ where
         self.engine.lends()
     }
 
+    fn stay(&self) -> Option<u64> {
+        self.engine.stay()
+    }
+
+    fn end_batch(&mut self) {
+        self.engine.end_batch();
+    }
+
     fn will_lend(&self) -> bool {
         self.engine.will_lend()
     }

@@ -67,6 +67,14 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
         false
     }
 
+    /// While this member has what lets it in again and again: what this stay of that is called.
+    fn stay(&self) -> Option<u64> {
+        None
+    }
+
+    /// Callers of this member have gone before those of others for long enough, in the present stay.
+    fn end_batch(&mut self) {}
+
     /// Whether [`Engine::lends`] will be true as soon as whoever is inside here has left, if nobody else of
     /// this member waits then.
     fn will_lend(&self) -> bool {

@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,11 @@ use super::{
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
+use crate::time::Time;
 
+/// For so long callers of one member that wait go before those of others, from when the first of them could
+/// enter.
+const BATCH_TIME: Duration = Duration::from_micros(100);
 /// From this counter on a new view is asked for, so that no fence ever wraps.
 pub(super) const COUNTER_RUNS_OUT: u32 = 1 << 31;
 
@@ -42,6 +47,8 @@ pub struct LockMessage {
 /// What the table wants done.
 #[derive(Debug, Default)]
 pub struct LockOutput {
+    /// When that is.
+    pub now: Time,
     /// Each to one member or to several.
     pub sends: Vec<(Receivers, LockMessage)>,
     pub events: Vec<Event>,
@@ -62,6 +69,8 @@ pub(super) struct Lock {
     /// In quarantine: what the engine will be built from.
     pub(super) quarantine: Option<Box<LockSummary>>,
     pub(super) queue: LocalQueue,
+    /// The engine's [stay](Engine::stay), and since when it lasts.
+    pub(super) stay: Option<(u64, Time)>,
     /// The last grant seen in this epoch.
     pub(super) history: GrantHistory,
     /// The counter of the last grant in this epoch that was entered here; 0 if there was none.
@@ -79,7 +88,27 @@ pub(super) struct Lock {
     pub(super) suspects: BTreeSet<NodeId>,
 }
 
+impl LockOutput {
+    /// Nothing yet.
+    pub(crate) fn at(now: Time) -> Self {
+        Self {
+            now,
+            ..Self::default()
+        }
+    }
+}
+
 impl Lock {
+    /// Whether this member's callers have gone before others' for long enough.
+    pub(super) fn is_batch_over(&mut self, now: Time) -> bool {
+        let stay = self.engine.as_ref().and_then(|engine| engine.stay());
+        if stay != self.stay.map(|(stay, _)| stay) {
+            self.stay = stay.map(|stay| (stay, now));
+        }
+        self.stay
+            .is_some_and(|(_, since)| now.since(since) >= BATCH_TIME)
+    }
+
     /// The view ends, and the engine with it. A lock in quarantine stays in it until the next view.
     pub(super) fn freeze(&mut self, others: impl Iterator<Item = NodeId>) {
         let engine = self.engine.take();

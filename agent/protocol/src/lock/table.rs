@@ -394,6 +394,7 @@ impl Locks {
             while !context.effects.is_empty() {
                 context.carry_out(lock);
             }
+            let is_batch_over = lock.is_batch_over(context.out.now);
             if context.leave(lock) {
                 rests = false;
                 continue;
@@ -426,6 +427,9 @@ impl Locks {
                     tries: caller.wait == Wait::Try,
                 };
                 lock.queue.ask(request, caller);
+                if is_batch_over {
+                    engine.end_batch();
+                }
                 engine.acquire(request, context.effects);
                 rests = false;
             } else if rests {

@@ -41,7 +41,7 @@ impl Node {
                 }
                 Action::Freeze => {
                     self.elections.freeze();
-                    let mut out = LockOutput::default();
+                    let mut out = LockOutput::at(now);
                     self.locks.freeze(&mut out);
                     self.absorb(now, out);
                 }
@@ -116,7 +116,7 @@ impl Node {
         self.me.incarnation = Incarnation(self.me.incarnation.0 + 1);
         self.elections.freeze();
         let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         self.locks
             .begin_anew(self.me.incarnation, &unaware, &mut out);
         self.absorb(now, out);
@@ -148,7 +148,7 @@ impl Node {
         let mut met = Vec::new();
         self.peers.meet(now, &view.members, &mut met);
         self.peer_events(now, met);
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         let coordinates = self.declarer() == Some(self.me.node);
         let installed = Arc::clone(&view);
         self.locks.install(view, table, coordinates, &mut out);
@@ -166,7 +166,7 @@ impl Node {
         self.quarantine.note_view();
         // A caller that is granted the lock now must know the lease first.
         self.tell_lease();
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         self.locks.lift(&mut out);
         self.absorb(now, out);
     }
@@ -174,6 +174,7 @@ impl Node {
     /// Sends, tells and arms what the table of locks wants.
     pub(super) fn absorb(&mut self, now: Time, out: LockOutput) {
         let LockOutput {
+            now: _,
             sends,
             events,
             hops,
@@ -233,7 +234,7 @@ impl Node {
     pub(super) fn note_congested(&mut self, now: Time) {
         let congested = self.peers.congested();
         if congested != *self.locks.congested() {
-            let mut out = LockOutput::default();
+            let mut out = LockOutput::at(now);
             self.locks.note_congested(congested, &mut out);
             self.absorb(now, out);
         }
@@ -255,7 +256,7 @@ impl Node {
                 .peers
                 .send(&[coordinator], epoch, &Body::Declare { lock, wish });
         }
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         let spec = self.locks.declare(&lock, wish, &mut out);
         if spec.is_none() {
             self.locks.declared(&lock, None, &mut out);

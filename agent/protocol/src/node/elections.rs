@@ -83,7 +83,7 @@ impl Node {
     }
 
     fn obey(&mut self, now: Time, order: Order) {
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         match order {
             Order::Enter(name, caller) => self.locks.acquire(&name, caller, &mut out),
             Order::StandBack(ticket) => {

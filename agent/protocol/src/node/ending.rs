@@ -29,7 +29,7 @@ impl Node {
         if !matches!(self.stage, Stage::Booting | Stage::Running) {
             return;
         }
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
         self.locks.leave(&unaware, &mut out);
         self.absorb(now, out);

@@ -17,7 +17,7 @@ use crate::wire::Body;
 
 impl Node {
     pub(super) fn command(&mut self, now: Time, command: &Command) {
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         match command {
             Command::Acquire {
                 ticket,
@@ -177,7 +177,7 @@ impl Node {
             self.peers.counters.past_view += 1;
             return;
         }
-        let mut out = LockOutput::default();
+        let mut out = LockOutput::at(now);
         match body {
             Body::Lock(message) => {
                 if !self.locks.receive(from, message, &mut out) {
@@ -200,7 +200,7 @@ impl Node {
 
     pub(super) fn timeout(&mut self, now: Time) {
         while let Some(timer) = self.timers.pop_due(now) {
-            let mut out = LockOutput::default();
+            let mut out = LockOutput::at(now);
             match timer {
                 Timer::Link(peer) => {
                     let mut events = Vec::new();

@@ -141,3 +141,37 @@ fn cancel(group: &mut Group, ticket: u64) {
         group.input(node(me), Input::Command(&Command::Cancel { ticket }));
     }
 }
+
+/// How many of a hundred callers of one member enter in a row, each for so long, while another member waits.
+fn entered_in_a_row(stay: Duration) -> usize {
+    let mut group = Group::new(3, Algorithm::Manager);
+    group.enter(1, 1, Duration::from_secs(1));
+    for ticket in 100..200 {
+        group.acquire(2, ticket, Wait::Cancelled);
+    }
+    group.run(ms(100));
+    group.acquire(3, 3, Wait::Cancelled);
+    group.run(ms(100));
+    group.release(1, 1);
+    group.until_granted(100, ms(100));
+    let entered = (100..200).take_while(|&ticket| {
+        let is_inside = group.granted(ticket).is_some();
+        if is_inside {
+            group.run(stay);
+            group.release(2, ticket);
+        }
+        is_inside
+    });
+    let entered = entered.count();
+    group.until_granted(3, ms(100));
+    group.release(3, 3);
+    group.until_granted(100 + entered as u64, ms(100));
+    entered
+}
+
+#[test]
+fn callers_of_one_member_enter_in_a_row_though_others_wait() {
+    let stays = [100, 40_000, 200_000].map(Duration::from_nanos);
+    // As many as there may be, or as long as they may go first.
+    assert_eq!(stays.map(entered_in_a_row), [32, 3, 1]);
+}

@@ -111,8 +111,7 @@ impl Engine<Message> for Manager {
             Mode::Exclusive => {
                 debug_assert!(self.caller.is_none(), "one request of a member at a time");
                 self.give_shares_back(true, out);
-                // Others wait for the token that is here.
-                if self.is_idle_here() && self.place.is_some_and(|place| place.next.is_some()) {
+                if self.is_idle_here() && self.is_others_turn() {
                     self.pass_on(out);
                 }
                 self.caller = Some(Caller {
@@ -189,6 +188,16 @@ impl Engine<Message> for Manager {
         let is_idle = self.is_idle_here();
         debug_assert!(!is_idle || self.right.permits(), "as it entered");
         is_idle
+    }
+
+    fn stay(&self) -> Option<u64> {
+        let place = self.place.filter(|place| place.stay.is_some())?;
+        Some(place.number)
+    }
+
+    fn end_batch(&mut self) {
+        let stay = self.place.as_mut().and_then(|place| place.stay.as_mut());
+        stay.into_iter().for_each(|stay| stay.is_batch_over = true);
     }
 
     fn will_lend(&self) -> bool {

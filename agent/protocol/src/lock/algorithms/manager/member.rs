@@ -13,6 +13,11 @@ use crate::lock::engine::{Effects, Engine, Rebuild};
 use crate::lock::request::{Mode, Release};
 use alloc::collections::VecDeque;
 
+/// So many callers of one member enter in a row, if they wait, before others that wait have the token: a
+/// hand-over takes far longer than it takes to enter and to leave. For how long they do, whoever has a clock
+/// says ([`Engine::end_batch`]). So lock cohorts bound it (Dice, Marathe and Shavit, PPoPP 2012).
+const BATCH: u32 = 32;
+
 #[derive(Clone, Debug, Hash)]
 pub(in crate::lock::algorithms) struct Manager {
     pub(super) me: NodeId,
@@ -72,6 +77,7 @@ impl Manager {
                     worth: Worth::default(),
                     entries: u32::from(holder.is_some()),
                     is_lent: false,
+                    is_batch_over: false,
                 }),
             }),
             sharing: Sharing::of_readers(from),
@@ -118,6 +124,14 @@ impl Manager {
     pub(super) fn is_idle_here(&self) -> bool {
         let is_here = self.place.is_some_and(|place| place.stay.is_some());
         is_here && self.caller.is_none()
+    }
+
+    /// Whether others wait for the token that is here, and this member's callers have gone first for long
+    /// enough.
+    pub(super) fn is_others_turn(&self) -> bool {
+        let own = self.place.filter(|own| own.next.is_some());
+        let stay = own.and_then(|own| own.stay);
+        stay.is_some_and(|stay| stay.is_batch_over || stay.entries >= BATCH)
     }
 
     /// Whether the token stays here when nobody here uses it.
@@ -220,6 +234,7 @@ impl Manager {
             worth: worth.checked(),
             entries: 0,
             is_lent: false,
+            is_batch_over: false,
         });
         self.enter_if_permitted(out);
     }

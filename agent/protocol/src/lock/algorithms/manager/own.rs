@@ -33,6 +33,8 @@ pub(super) struct Stay {
     pub(super) entries: u32,
     /// Whether it has been here while nobody used it.
     pub(super) is_lent: bool,
+    /// Whether this member's callers have gone before others' for long enough.
+    pub(super) is_batch_over: bool,
 }
 
 /// After so many entries in one stay the token stays here, whatever it was worth before.
