@@ -162,6 +162,7 @@ fn ask(world: &mut World, slot: usize, what: u8, a: u8, b: u8) {
                 patience,
                 command,
                 lifeline,
+                waits_by_loan: b & 8 != 0,
             },
             4 => ToAgent::Campaign {
                 id,

@@ -61,6 +61,8 @@ pub struct Bare<A> {
     in_flight: usize,
     /// Whether somebody has asked to share the lock.
     is_shared: bool,
+    /// Whether the present step of an engine goes on with the next thing that it is told.
+    goes_on: bool,
 }
 
 /// What the driver is told.
@@ -149,6 +151,7 @@ impl<A> Bare<A> {
             sent: 0,
             in_flight: 0,
             is_shared: false,
+            goes_on: false,
         };
         bare.install(&BTreeSet::new())?;
         Ok(bare)
@@ -308,6 +311,21 @@ impl<A> Bare<A> {
         self.exclusion.leaves(call);
         self.abandonment.leaves(call, how);
         self.step(id.node, |engine, out| engine.release(id, how, out))
+    }
+
+    /// The same, where another caller of the member waits, who asks in the same step ([`Bare::ask`]). So many
+    /// of them may be let in in a row.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn release_to_next(&mut self, id: RequestId, batch: u32) -> Result<(), Violation> {
+        if let Some((fairness, _)) = &mut self.fairness {
+            fairness.allow_batches(batch);
+        }
+        self.goes_on = true;
+        let released = self.release(id, Release::Given);
+        self.goes_on = false;
+        released
     }
 
     /// Goes on until there is something for the driver, or nothing is left to happen by `end`.

@@ -87,6 +87,9 @@ const UNREST: Duration = Duration::from_secs(20);
 /// which the slowest of a run takes some ten mean delays: far below this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many callers of one member a manager may let in in a row.
+const BATCH: u32 = 32;
+
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Want(NodeId),
@@ -110,6 +113,8 @@ struct Exploration {
     think: Duration,
     stay: Duration,
     views: Option<Duration>,
+    /// Whether in each member several callers wait at once, so that one asks as another leaves.
+    has_crowds: bool,
     /// Whether the second part has begun.
     calm: bool,
     /// Who has to enter once more before the end.
@@ -157,6 +162,7 @@ impl Exploration {
             stay: short_or_long(&mut choices),
             views: choices.chance(500).then(|| DELAY * 40),
             deaths: [0, 100, 300][choices.index(3)],
+            has_crowds: algorithm == Algorithm::Manager && seed % 4 == 3,
             calm: false,
             to_enter: BTreeSet::new(),
             explored: Explored::default(),
@@ -193,6 +199,7 @@ impl Exploration {
             stay: DELAY * 4,
             views: Some(DELAY * 20),
             deaths: SEARCHED_RATE,
+            has_crowds: false,
             calm: false,
             to_enter: BTreeSet::new(),
             explored: Explored::default(),
@@ -293,6 +300,12 @@ impl Exploration {
             Turn::Act(Act::GiveUp(id)) => self.give_up(id)?,
             Turn::Act(Act::Exit(id)) => {
                 let dies = !self.calm && self.choices.chance(self.deaths);
+                let is_alone = self.bare.inside(id.node) == Some(Mode::Exclusive);
+                let is_first = self.spec.permits.get() == 1 && !self.bare.is_waiting(id.node);
+                if self.has_crowds && !self.calm && !dies && is_alone && is_first {
+                    self.bare.release_to_next(id, BATCH)?;
+                    return self.ask(id.node);
+                }
                 self.explored.deaths += u64::from(dies);
                 let how = if dies {
                     Release::Abandoned

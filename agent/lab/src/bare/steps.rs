@@ -18,10 +18,13 @@ impl<A> Bare<A> {
         step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects),
     ) -> Result<(), Violation> {
         let mut out = Effects::default();
+        let goes_on = self.goes_on;
         let engine = self.seat(node).engine.as_mut();
         let engine = engine.expect("there is a view");
         step(engine.as_mut(), &mut out);
-        engine.rest(&mut out);
+        if !goes_on {
+            engine.rest(&mut out);
+        }
         self.carry_out(node, out)?;
         self.nobody_denies()
     }

@@ -20,6 +20,8 @@ const OVERTAKES: u32 = 2;
 pub struct Fairness {
     waiting: BTreeMap<Call, Waiting>,
     asked: u64,
+    /// How many callers of one member may enter in a row.
+    batch: u32,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,12 @@ struct Waiting {
 }
 
 impl Fairness {
+    /// So many callers of one member may enter in a row before others that wait, since they ask as soon as the
+    /// one before them has left.
+    pub fn allow_batches(&mut self, batch: u32) {
+        self.batch = batch;
+    }
+
     /// `call` asks to enter.
     pub fn asks(&mut self, call: Call, mode: Mode) {
         self.asked += 1;
@@ -91,7 +99,7 @@ impl Fairness {
             }
             let count = waiting.overtaken_by.entry(node).or_default();
             *count += 1;
-            if *count > OVERTAKES {
+            if *count > OVERTAKES + self.batch {
                 return Err(violation!(
                     now,
                     Fairness,
