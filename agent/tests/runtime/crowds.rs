@@ -201,7 +201,7 @@ fn commands_leave_the_agent_the_descriptors_that_it_needs() {
     let (mut stream, version) = connect(&pair.group);
     for id in 1..=100 {
         // To enter a lock of its own, with a lifeline.
-        let acquire = [0, 0, 0, 11, version, 0, id, 2, b'x', id, 0, 0, 1, 0, 1];
+        let acquire = [0, 0, 0, 12, version, 0, id, 2, b'x', id, 0, 0, 1, 0, 1, 0];
         stream.write_all(&acquire).unwrap();
     }
     let mut inside = 0;
@@ -271,7 +271,7 @@ fn hold(group: &Group, number: u8, locks: u16) -> UnixStream {
             0,
             1,
         ];
-        let body = [&begin[..], &command, &[0]].concat();
+        let body = [&begin[..], &command, &[0, 0]].concat();
         let len = u32::try_from(body.len()).unwrap().to_be_bytes();
         stream.write_all(&[&len[..], &body].concat()).unwrap();
     }

@@ -1,21 +1,14 @@
-//! The loan of a lock to threads, in every order that the memory of a processor can give: threads enter and
-//! leave while the table takes the lock back and lends it again, and wait for their turns, so that a
-//! wake-up which is lost is one that nobody gives again.
-//!
-//! Loom (after Norris and Demsky, CDSChecker, OOPSLA 2013) plays the orders.
-
-use std::sync::Arc as StdArc;
+//! A lent lock, as threads of a model checker use it: they enter and leave while the table takes the lock back
+//! and lends it again, and wait for their turns. `rt` is the checker's threads, memory and mutexes.
 
 use distlock_protocol::Epoch;
 use distlock_protocol::lock::loan::{Cell, Loan, Refused};
 use distlock_protocol::lock::seats::{Call, Seats};
 use distlock_protocol::lock::{EntryOwner, Left};
-use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
 
-struct Word(AtomicU32);
+use crate::rt::{Arc, AtomicU32, Condvar, Mutex, Ordering, UnsafeCell};
+
+pub(crate) struct Word(AtomicU32);
 
 impl Cell for Word {
     fn zero() -> Self {
@@ -45,15 +38,15 @@ impl Cell for Word {
 
 /// What the core's mutex guards: how far the grants have come, and whether it knows of one inside.
 #[derive(Default)]
-struct Core {
-    counter: u32,
-    has_inside: bool,
+pub(crate) struct Core {
+    pub(crate) counter: u32,
+    pub(crate) has_inside: bool,
     is_lent: bool,
 }
 
-struct World {
-    loan: Loan<Word>,
-    core: Mutex<Core>,
+pub(crate) struct World {
+    pub(crate) loan: Loan<Word>,
+    pub(crate) core: Mutex<Core>,
     /// What the lock protects. Loom refuses two threads that write at once, and a thread that writes without
     /// having seen the last write.
     fences: UnsafeCell<Vec<u64>>,
@@ -72,7 +65,7 @@ impl Default for World {
 }
 
 impl World {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
@@ -82,7 +75,7 @@ impl World {
         }
     }
 
-    fn recall(&self, core: &mut Core) {
+    pub(crate) fn recall(&self, core: &mut Core) {
         if std::mem::take(&mut core.is_lent) {
             let recalled = self.loan.recall();
             core.counter += recalled.entries;
@@ -91,7 +84,7 @@ impl World {
     }
 
     #[expect(unsafe_code, reason = "what a lock protects is not atomic")]
-    fn stay(&self, fence: u64) {
+    pub(crate) fn stay(&self, fence: u64) {
         self.fences.with_mut(|fences| {
             // SAFETY: whoever is inside is alone, which is what is tested.
             let fences = unsafe { &mut *fences };
@@ -104,7 +97,7 @@ impl World {
     }
 
     /// A thread: whether it could enter.
-    fn enter(&self) -> bool {
+    pub(crate) fn enter(&self) -> bool {
         let Some(fence) = self.loan.enter(EntryOwner::MEMBER) else {
             return false;
         };
@@ -120,7 +113,7 @@ impl World {
     }
 
     /// The table: takes the lock back, has another member use it if nobody is inside, and lends it again.
-    fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         let mut core = self.core.lock().unwrap();
         self.recall(&mut core);
         if !core.has_inside {
@@ -131,68 +124,18 @@ impl World {
     }
 }
 
-fn check(act: impl Fn() + Send + Sync + 'static) {
-    let runs = StdArc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = StdArc::clone(&runs);
-    let mut orders = loom::model::Builder::new();
-    // What goes wrong needs few (Musuvathi and Qadeer, PLDI 2007); without a bound three threads take hours.
-    orders.preemption_bound = Some(2);
-    orders.check(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        act();
-    });
-    println!("{} orders", runs.load(Ordering::Relaxed));
-}
-
-#[test]
-fn two_threads_and_a_recall() {
-    check(|| {
-        let world = World::new();
-        let threads = [(); 2].map(|()| {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.enter())
-        });
-        world.take_back();
-        let entered = threads.map(|thread| thread.join().unwrap());
-        let mut core = world.core.lock().unwrap();
-        world.recall(&mut core);
-        assert!(!core.has_inside);
-        let all = entered.iter().filter(|entered| **entered).count() as u32;
-        // The other member entered unless somebody was inside.
-        assert!(
-            core.counter == all || core.counter == all + 1,
-            "{} {all}",
-            core.counter
-        );
-    });
-}
-
-#[test]
-fn a_thread_and_two_recalls() {
-    check(|| {
-        let world = World::new();
-        let thread = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || [world.enter(), world.enter()])
-        };
-        world.take_back();
-        world.take_back();
-        thread.join().unwrap();
-    });
-}
-
 /// Threads that wait for their turns.
 #[derive(Default)]
-struct Queue {
-    world: World,
-    seats: Seats<Word, 2>,
+pub(crate) struct Queue<const SEATS: usize> {
+    pub(crate) world: World,
+    pub(crate) seats: Seats<Word, SEATS>,
     /// What the kernel does for those that sleep on a word.
     kernel: Mutex<()>,
     woken: Condvar,
 }
 
-impl Queue {
-    fn leave(&self, owner: EntryOwner) {
+impl<const SEATS: usize> Queue<SEATS> {
+    pub(crate) fn leave(&self, owner: EntryOwner) {
         match self.world.loan.leave(owner) {
             Left::Alone => {}
             Left::Waited => self.call_next(),
@@ -208,7 +151,7 @@ impl Queue {
     }
 
     /// As a client does it, which looks again now and then too.
-    fn enter_in_turn(&self, owner: EntryOwner) {
+    pub(crate) fn enter_in_turn(&self, owner: EntryOwner) {
         let loan = &self.world.loan;
         let seat = self.seats.sit(owner, 0).expect("there are enough");
         loan.begin_to_wait();
@@ -233,34 +176,4 @@ impl Queue {
         self.world.stay(fence.as_u64());
         self.leave(owner);
     }
-}
-
-fn take_turns(waiting: u16) {
-    check(move || {
-        let queue = Arc::new(Queue::default());
-        let first = EntryOwner::MEMBER;
-        let fence = queue.world.loan.enter(first).expect("it is lent");
-        let threads = (0..waiting).map(|number| {
-            let queue = Arc::clone(&queue);
-            let owner = EntryOwner::new(2 + number).expect("a number");
-            thread::spawn(move || queue.enter_in_turn(owner))
-        });
-        let threads: Vec<_> = threads.collect();
-        queue.world.stay(fence.as_u64());
-        queue.leave(first);
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
-        assert_eq!(queue.seats.taken().count(), 0);
-    });
-}
-
-#[test]
-fn one_that_waits_is_woken() {
-    take_turns(1);
-}
-
-#[test]
-fn two_that_wait_are_woken() {
-    take_turns(2);
 }
