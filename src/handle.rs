@@ -90,6 +90,7 @@ impl LockHandle {
         if let Some(guard) = self.enter_at_once(wish) {
             return Ok(Some(guard));
         }
+        let begun = clock::now();
         let lent = if self.can_borrow(wish) {
             self.lock.lent()
         } else {
@@ -100,6 +101,10 @@ impl LockHandle {
         {
             return Ok(outcome);
         }
+        let patience = match patience {
+            Patience::For(time) => Patience::For(time.saturating_sub(clock::now().since(begun))),
+            patience => patience,
+        };
         let mut request = self.request(wish, patience, lent.is_some())?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {

@@ -209,7 +209,7 @@ impl Bench {
     }
 
     fn locks(&mut self) {
-        for count in self.counts(&[10, 100, 1000, 10_000, 100_000]) {
+        for count in self.counts(&[10, 100, 1000, 10_000, 60_000]) {
             let mut group = Group::start(MEMBERS);
             sleep(SETTLING);
             let memory = |group: &Group| group.members.iter().map(Process::memory).sum::<f64>();

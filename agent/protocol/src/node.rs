@@ -349,10 +349,10 @@ impl Node {
         self.views.voters(now)
     }
 
-    /// The callers that wait for `lock`, if they are all that keeps it from being lent as soon as whoever is
-    /// inside leaves ([`Command::Borrow`]), and each is content to be alone inside.
-    pub fn in_the_way_of_loan(&self, lock: &LockName) -> Vec<Ticket> {
-        self.locks.in_the_way_of_loan(lock)
+    /// The callers that wait for `lock`, if they are at most so many, are all that keeps it from being lent as
+    /// soon as whoever is inside leaves ([`Command::Borrow`]), and each is content to be alone inside.
+    pub fn in_the_way_of_loan(&self, lock: &LockName, most: usize) -> Vec<Ticket> {
+        self.locks.in_the_way_of_loan(lock, most)
     }
 
     /// The locks that this member knows of.

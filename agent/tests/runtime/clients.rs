@@ -5,10 +5,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::Previous;
+use distlock_agent::protocol::{Mode, Previous};
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Options, Patience, Purpose,
     ReleaseError, StartError, StatusError, clock,
@@ -234,6 +235,26 @@ fn what_the_dead_had_asked_for_keeps_no_lock() {
     let took = clock::now().since(begun);
     assert_eq!(grant.previous(), Previous::Abandoned);
     assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// Who was stopped meanwhile finds its time over, and the agent has not been asked to end the request yet.
+#[test]
+fn who_looks_too_late_is_told_that_its_time_is_over() {
+    let (group, agent) = served();
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let held = enter(&agent, &lock("held"));
+    let patience = Patience::For(Duration::from_millis(10));
+    let (mode, caller) = (Mode::Exclusive, Caller::current());
+    let mut waiting = client
+        .begin(&lock("held"), None, mode, patience, caller)
+        .unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let outcome = waiting.wait(None);
+    assert!(
+        matches!(outcome, Poll::Ready(Err(AcquireError::TimedOut))),
+        "{outcome:?}"
+    );
+    drop(held);
 }
 
 /// A client that holds "x", and was cut off for nonsense, of which it has not heard yet.

@@ -82,7 +82,7 @@ impl LocalQueue {
     }
 
     /// The callers that wait, in order, the one that the engine knows of first.
-    pub(crate) fn callers(&self) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn callers(&self) -> impl Iterator<Item = &Waiting> + Clone {
         self.asking
             .iter()
             .filter_map(|asking| asking.caller.as_ref())

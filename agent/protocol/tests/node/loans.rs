@@ -40,7 +40,7 @@ fn lent() -> (Group, SharedLoan, u64) {
 }
 
 fn in_the_way(group: &Group) -> Vec<u64> {
-    let tickets = group.nodes[&node(2)].in_the_way_of_loan(&printer());
+    let tickets = group.nodes[&node(2)].in_the_way_of_loan(&printer(), 1);
     tickets.into_iter().map(|ticket| ticket.0).collect()
 }
 
@@ -107,6 +107,9 @@ fn callers_that_wait_are_in_the_way_of_a_loan() {
     assert_eq!(in_the_way(&group), [0; 0]);
     cancel(&mut group, 501);
     assert_eq!(in_the_way(&group), [first + 1]);
+    group.acquire(2, 503, Wait::Cancelled);
+    assert_eq!(in_the_way(&group), [0; 0], "they are too many");
+    cancel(&mut group, 503);
     // Another member comes next.
     group.acquire(1, 502, Wait::Cancelled);
     group.run(ms(100));

@@ -70,6 +70,12 @@ impl Deadline {
         }
     }
 
+    /// By when whoever decides has to answer that a request is cancelled now. A caller that looks only after
+    /// its own time is over, as it was stopped, has not waited for that answer yet.
+    pub(crate) fn of_answer() -> Time {
+        clock::now() + CANCEL_TIME
+    }
+
     /// The same, but over at `end`.
     pub(crate) fn within(self, end: Time) -> Self {
         Self {

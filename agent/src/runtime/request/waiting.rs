@@ -127,7 +127,8 @@ impl Waiting {
             let Some(deadline) = deadline.filter(|it| it.cancel <= clock::now()) else {
                 return Poll::Pending;
             };
-            if let Err(error) = owner.cancel(self.ticket, &self.request, deadline.end) {
+            let end = deadline.end.max(Deadline::of_answer());
+            if let Err(error) = owner.cancel(self.ticket, &self.request, end) {
                 self.owner = None;
                 return Poll::Ready(Err(error));
             }

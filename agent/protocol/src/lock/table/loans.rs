@@ -61,9 +61,9 @@ impl Locks {
         }
     }
 
-    /// The callers that wait for `name`, if they are all that keeps it from being lent as soon as whoever is
-    /// inside leaves, and each of them is content to be alone inside by the loan.
-    pub fn in_the_way_of_loan(&self, name: &LockName) -> Vec<Ticket> {
+    /// The callers that wait for `name`, if they are at most so many, are all that keeps it from being lent as
+    /// soon as whoever is inside leaves, and each of them is content to be alone inside by the loan.
+    pub fn in_the_way_of_loan(&self, name: &LockName, most: usize) -> Vec<Ticket> {
         let lock = self.table.get(name);
         let lends = |lock: &&Lock| {
             let engine = lock.engine.as_ref();
@@ -77,10 +77,11 @@ impl Locks {
         let Some(lock) = lock.filter(|_| can_borrow).filter(lends) else {
             return Vec::new();
         };
-        if !lock.queue.callers().all(waits) {
+        let callers = lock.queue.callers();
+        if callers.clone().nth(most).is_some() || !callers.clone().all(waits) {
             return Vec::new();
         }
-        lock.queue.callers().map(|caller| caller.ticket).collect()
+        callers.map(|caller| caller.ticket).collect()
     }
 
     /// Whether the grants of this lock can be a loan's: the next holder need not be told of a mark, and there

@@ -41,7 +41,7 @@ impl CoreGuard<'_> {
         let Some(lent) = lent.filter(|lent| lent.ticket.is_some() && entry.held.is_some()) else {
             return;
         };
-        let waiting = self.core.node.in_the_way_of_loan(&entry.lock);
+        let waiting = self.core.node.in_the_way_of_loan(&entry.lock, MOST);
         let waits_by_loan = |ticket: &Ticket| {
             self.core.requests.get(ticket).is_some_and(|entry| {
                 let Sink::Client { client, .. } = &entry.sink else {
@@ -50,7 +50,7 @@ impl CoreGuard<'_> {
                 entry.caller.waits_by_loan && lent.clients.contains_key(client)
             })
         };
-        if waiting.len() > MOST || !waiting.iter().all(waits_by_loan) {
+        if !waiting.iter().all(waits_by_loan) {
             return;
         }
         for ticket in waiting {
