@@ -194,9 +194,11 @@ impl Insider {
         let asked = now_ns();
         let guard = match handle.enter() {
             Ok(guard) => guard,
-            Err(TimedLockError::TimedOut | TimedLockError::Failed(LockError::NoQuorum { .. })) => {
-                return true;
-            }
+            // The agent may be stopped, as the group may be without a majority.
+            Err(
+                TimedLockError::TimedOut
+                | TimedLockError::Failed(LockError::NoQuorum { .. } | LockError::NoAnswer { .. }),
+            ) => return true,
             Err(TimedLockError::Failed(LockError::Disconnected { .. })) => return false,
             Err(error) => panic!("{} of {}: {error}", handle.name(), self.who),
         };
