@@ -313,8 +313,8 @@ impl<A> Bare<A> {
         self.step(id.node, |engine, out| engine.release(id, how, out))
     }
 
-    /// The same, where another caller of the member waits, who asks in the same step ([`Bare::ask`]). So many
-    /// of them may be let in in a row.
+    /// The request `id` leaves, and the member's next caller asks in the same step, by [`Bare::ask`]. `batch`:
+    /// how many callers of one member may enter in a row.
     ///
     /// # Errors
     /// An engine does what it may not.

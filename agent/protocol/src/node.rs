@@ -349,8 +349,9 @@ impl Node {
         self.views.voters(now)
     }
 
-    /// The callers that wait for `lock`, if they are at most so many, are all that keeps it from being lent as
-    /// soon as whoever is inside leaves ([`Command::Borrow`]), and each is content to be alone inside.
+    /// The callers that wait for `lock`, if the lock could be lent ([`Command::Borrow`]) once they stepped aside and its
+    /// holder left. Empty if they are more than `most`, or if one of them only tries or shares the lock: for
+    /// those a loan is no substitute.
     pub fn in_the_way_of_loan(&self, lock: &LockName, most: usize) -> Vec<Ticket> {
         self.locks.in_the_way_of_loan(lock, most)
     }

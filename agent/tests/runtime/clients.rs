@@ -237,7 +237,7 @@ fn what_the_dead_had_asked_for_keeps_no_lock() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// Who was stopped meanwhile finds its time over, and the agent has not been asked to end the request yet.
+/// A process that was stopped meanwhile finds its time over, and has not asked the agent yet to end the request.
 #[test]
 fn who_looks_too_late_is_told_that_its_time_is_over() {
     let (group, agent) = served();
@@ -248,7 +248,8 @@ fn who_looks_too_late_is_told_that_its_time_is_over() {
     let mut waiting = client
         .begin(&lock("held"), None, mode, patience, caller)
         .unwrap();
-    thread::sleep(Duration::from_secs(1));
+    // Longer than its time, and than the agent may take to answer that a request has ended.
+    thread::sleep(Duration::from_millis(400));
     let outcome = waiting.wait(None);
     assert!(
         matches!(outcome, Poll::Ready(Err(AcquireError::TimedOut))),

@@ -279,7 +279,7 @@ impl<C: Cell> Loan<C> {
             match self.word.swap_if(word, word & !OWNER, orders) {
                 Ok(_) if word & WAITED == 0 => return Left::Alone,
                 Ok(_) => return Left::Waited,
-                // A recall changes the word of one who is inside, or another begins to wait.
+                // The lock was recalled, or another thread has begun to wait.
                 Err(other) => word = other,
             }
         }

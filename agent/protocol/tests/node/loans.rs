@@ -1,4 +1,4 @@
-//! Locks that are lent to a member's threads: for how long, and who is in the way.
+//! Locks that are lent to a member's threads: how long a loan lasts, and which callers keep it from being made.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn callers_that_wait_are_in_the_way_of_a_loan() {
         held += 1;
     };
     assert!((5..20).contains(&first), "{first}");
-    // One that would not wait, or not alone, is not in the way of it, but of no use to it either.
+    // A caller that only tries is refused; one that shares the lock cannot enter by the loan.
     group.acquire(2, 500, Wait::Try);
     assert!(group.ended(500).is_some(), "it is held");
     group.share(2, 501);

@@ -92,7 +92,7 @@ impl OwnLoanPage {
         })
     }
 
-    /// The slot `index`, with its memory; `None` if there is none.
+    /// The slot `index`, once its memory is reserved; `None` if the page has no such slot.
     ///
     /// # Errors
     /// If there is no memory left.

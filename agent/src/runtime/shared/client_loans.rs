@@ -74,13 +74,13 @@ impl ClientLoans {
         self.clients.get(&client).map(|(owner, _)| *owner)
     }
 
-    /// Who has that number, and since when that one is inside by the slot `index`.
+    /// The client that has the number `owner`, and since when it is inside by the slot `index`.
     pub(super) fn holder(&self, index: u16, owner: EntryOwner) -> Option<(Caller, Time)> {
         let since = self.slots.get(&index)?.slot.since(clock::now());
         Some((self.caller(owner)?.clone(), since))
     }
 
-    /// Who waits for its turn by the slot `index`, and since when.
+    /// The clients that wait for their turns by the slot `index`, and since when.
     pub(super) fn waiting(&self, index: u16) -> Vec<(Caller, Time)> {
         let slot = self.slots.get(&index).map(|lent| &lent.slot);
         let seats = slot.into_iter().flat_map(|slot| slot.waiting(clock::now()));

@@ -61,8 +61,9 @@ impl Locks {
         }
     }
 
-    /// The callers that wait for `name`, if they are at most so many, are all that keeps it from being lent as
-    /// soon as whoever is inside leaves, and each of them is content to be alone inside by the loan.
+    /// The callers that wait for `name`, if the lock could be lent once they stepped aside and its
+    /// holder left. Empty if they are more than `most`, or if one of them only tries or shares the lock: for
+    /// those a loan is no substitute.
     pub fn in_the_way_of_loan(&self, name: &LockName, most: usize) -> Vec<Ticket> {
         let lock = self.table.get(name);
         let lends = |lock: &&Lock| {

@@ -37,7 +37,8 @@ pub(super) struct Stay {
     pub(super) is_batch_over: bool,
 }
 
-/// After so many entries in one stay the token stays here, whatever it was worth before.
+/// A member that has entered so often in one stay keeps the token when nobody uses it, whatever a loan was
+/// worth before.
 const MANY: u32 = 8;
 
 impl Stay {
