@@ -260,7 +260,8 @@ fn a_client_loses_what_it_entered_when_its_agent_closes_or_leaves_it() {
         if !closes {
             assert_eq!(told.recv(), Ok(Loss::Revoked));
         }
-        assert!(matches!(guard.unlock(), Err(UnlockError::Lost)));
+        let ended = guard.unlock();
+        assert!(matches!(ended, Err(UnlockError::Lost)), "{ended:?}");
         ends.join().unwrap();
     }
 }

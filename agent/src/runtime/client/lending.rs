@@ -70,8 +70,14 @@ impl Link {
     }
 
     /// Has the agent know of the entry with `fence` in the slot `index`: from now on it is as if it had been
-    /// asked for. If it was lost, so is the grant.
-    pub(super) fn know_entry(self: &Arc<Self>, index: u16, fence: Fence) -> Grant {
+    /// asked for. If it was lost, so is the grant, whatever the agent answers: `was_told_lost`, which is asked
+    /// after that, says whether a thread may have seen the loss.
+    pub(super) fn know_entry(
+        self: &Arc<Self>,
+        index: u16,
+        fence: Fence,
+        was_told_lost: impl FnOnce() -> bool,
+    ) -> Grant {
         assert!(!self.stamp.is_child(), "a child has nothing to take over");
         let request = Request::new();
         let mut table = self.table.lock();
@@ -91,7 +97,13 @@ impl Link {
         let mut table = self.table.lock();
         let outcome = request.is_decided().then(|| request.outcome());
         let granted = match outcome {
-            Some(Ok(granted)) => granted,
+            Some(Ok(granted)) => {
+                if was_told_lost() {
+                    request.lose();
+                    request.loss().fire(Loss::Revoked);
+                }
+                granted
+            }
             // An agent that does not answer is told by its release, should it answer after all.
             _ => {
                 table.requests.remove(&id);

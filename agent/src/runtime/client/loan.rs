@@ -176,6 +176,11 @@ impl ClientLoan {
         }
     }
 
+    /// Whether the agent has said that the entry with `fence` is lost, which is inside.
+    fn was_told_lost(&self, fence: Fence) -> bool {
+        self.lost.load(Ordering::Acquire) == u64::from(counter(fence))
+    }
+
     /// What the entry with `fence` is worth now, as long as nobody has taken it over. Not for a forked
     /// child.
     pub fn state(&self, fence: Fence) -> GuardState {
@@ -185,10 +190,7 @@ impl ClientLoan {
         let (session, expiry) = slot.page().session();
         let is_over = expiry == OVER || session != self.session.load(Ordering::Relaxed);
         // Of what was recalled the agent knows, and says when it is lost.
-        let is_lost = || {
-            let lost = self.lost.load(Ordering::Acquire);
-            !slot.loan().is_lent_to(*owner, fence) && lost == u64::from(counter(fence))
-        };
+        let is_lost = || !slot.loan().is_lent_to(*owner, fence) && self.was_told_lost(fence);
         if is_over || self.link.has_ended() || is_lost() {
             GuardState::Lost
         } else if clock::now().as_nanos() < expiry {
@@ -215,7 +217,8 @@ impl ClientLoan {
     /// In a forked child.
     pub fn take_over(&self, fence: Fence) -> Grant {
         let entry = self.entry.get().expect("it was entered by that");
-        self.link.know_entry(entry.0.index(), fence)
+        self.link
+            .know_entry(entry.0.index(), fence, || self.was_told_lost(fence))
     }
 }
 
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
     use crate::protocol::{Epoch, Event};
     use crate::runtime::clients::raw_client::{Served, x};
-    use crate::runtime::{Caller, Client, Loss, Patience};
+    use crate::runtime::{Caller, Client, Loss, Patience, ReleaseError};
 
     /// A client to which "x" is lent.
     fn lent(served: &Served) -> (Client, Arc<ClientLoan>) {
@@ -307,6 +310,24 @@ mod tests {
         assert!(loan.confirms(fence));
         exclude(&served);
         assert!(!loan.confirms(fence));
+    }
+
+    /// An agent that leaves asks for what clients are inside of, and knows it as theirs until they give it
+    /// back.
+    #[test]
+    fn what_was_lost_is_lost_also_once_the_agent_knows_of_it() {
+        let served = Served::new();
+        let (_client, loan) = lent(&served);
+        let fence = loan.enter().unwrap();
+        let mut core = served.agent.shared.lock_core();
+        core.find(&x());
+        core.finish_as_application();
+        loan.lose(counter(fence));
+        assert_eq!(loan.state(fence), GuardState::Lost);
+        let grant = loan.take_over(fence);
+        assert_eq!(grant.state(), GuardState::Lost);
+        assert_eq!(grant.loss().reason(), Some(Loss::Revoked));
+        assert_eq!(grant.release(), Err(ReleaseError::Lost));
     }
 
     #[test]
