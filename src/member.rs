@@ -85,8 +85,8 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
 impl NodeConfig {
     /// After the states of a majority of the voters were lost, for good: leaves an operator's word
     /// that this member's cluster is abandoned, or `abandoned` where the member's state is lost,
-    /// too. The member must not run. To be done at every voter of the file; then these found the
-    /// group anew, with higher fences, and let nobody in before all leases are over that any of
+    /// too. The member must not run. To be done at every voter of the file, by the same file; then these
+    /// found the group anew, with higher fences, and let nobody in before all leases are over that any of
     /// them remembers. Members that were added to the files' are to be added again.
     ///
     /// Nobody checks that a majority is lost: where one still runs, on the other side of a cut,
@@ -97,7 +97,7 @@ impl NodeConfig {
     pub fn recover(&self, abandoned: Option<ClusterId>) -> Result<(), OpenError> {
         let address = &self.members()[&self.me()];
         let whom = (self.settings().group.as_str(), self.me(), address);
-        let done = runtime::recover(&self.state_dir(), whom, abandoned);
+        let done = runtime::recover(&self.state_dir(), whom, abandoned, self.voters());
         done.map_err(|error| state(error, self.me()))
     }
 }

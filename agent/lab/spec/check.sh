@@ -33,6 +33,7 @@ main() {
         leases -DLENGTHS=1 -DLOSSES=1 -DEPOCHS=2 -DVOTERS_CHANGE
     holds "founding, two clusters" founding -DLOSSES=2
     holds "founding, nobody is stuck" founding -DLOSSES=1 -DHEALED
+    holds "founding, other files after recover" founding -DLOSSES=0 -DRECOVERED
 
     # "Fail closed" 1: two clusters.
     breaks "1: members that do not vote" "two clusters decide" founding -DLOSSES=0 -DWITHOUT_MEMBERS
@@ -59,6 +60,9 @@ main() {
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITHOUT_FOUNDING_WAIT
     breaks "4: recover keeps the longest lease" "two inside" \
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITHOUT_RECOVER_KEEPING
+    # What the simulator found after that: other files once recover was said.
+    breaks "recover names the voters" "two clusters decide" \
+        founding -DLOSSES=0 -DRECOVERED -DWITHOUT_NAMED_VOTERS
     # 5: suspend.
     breaks "5: the clock goes on in a suspend" "two inside" leases -DVOTERS=6 -DWITHOUT_BOOTTIME
 

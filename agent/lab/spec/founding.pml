@@ -50,6 +50,7 @@ byte birth[3];
 byte turn[3];
 byte record[3];                 /* the voters, of a member */
 byte permit[3] = NONE;          /* the cluster that an operator abandoned here */
+byte named[3];                  /* the voters to whom that was said, by the file of that time */
 
 /* A founding, and all that was ever said of it. */
 typedef Founding {
@@ -84,6 +85,13 @@ byte rounds;
 
 /* ---- Rules ---- */
 
+/* Founding 12: a permit counts for the voters that it names. */
+#ifdef WITHOUT_NAMED_VOTERS
+#define IS_FOR(h, some) true
+#else
+#define IS_FOR(h, some) (permit[h] == NONE || named[h] == (some))
+#endif
+
 /* Founding 4, and 12 for permits. */
 #ifdef WITHOUT_TURNS
 #define SAME_TURN(h, c) true
@@ -91,9 +99,10 @@ byte rounds;
 #define SAME_TURN(h, c) (F[c].turns[h] == turn[h])
 #endif
 #define MAY_ACCEPT(h, c) (F[c].made && stage[h] == NEW && HAS(F[c].listed, h) && !REBORN(c, h) && \
-                          SAME_TURN(h, c) && permit[h] == F[c].abandons)
+                          SAME_TURN(h, c) && permit[h] == F[c].abandons && \
+                          IS_FOR(h, F[c].voters))
 inline accept(h, c) {
-    stage[h] = ACCEPTED; cluster[h] = c; permit[h] = NONE;
+    stage[h] = ACCEPTED; cluster[h] = c; permit[h] = NONE; named[h] = 0;
     F[c].accepted = F[c].accepted | BIT(h);
     printf("# host %d accepts %d\n", h, c)
 }
@@ -101,7 +110,7 @@ inline accept(h, c) {
 /* Founding 2 and 3. What a host said of itself when it was new may be heard at any later time, so
    the founder may take any host to be new; what counts is who accepts. The file is the founder's:
    a host may be started with any file before. */
-#define MAY_FOUND(h, file) (stage[h] == NEW && h == LOWEST(VOTING(file)))
+#define MAY_FOUND(h, file) (stage[h] == NEW && h == LOWEST(VOTING(file)) && IS_FOR(h, VOTING(file)))
 inline found(h, c, file) {
     F[c].made = true; F[c].accepted = 0; F[c].completed = 0; F[c].refused = 0; F[c].sure = 0;
     F[c].voters = VOTING(file);
@@ -146,7 +155,7 @@ inline go_live(h) {
 
 /* doc/fail-closed.md, Cannot: a file leaves out a majority of the present voters. What comes of it
    is not looked at unless it is asked for. */
-#if defined(WITH_VOTERS_LEFT_OUT)
+#if defined(WITH_VOTERS_LEFT_OUT) || defined(RECOVERED)
 #define LEFT_OUT    false
 #elif defined(HEALED)
 /* Half of them suffices for the members of the first cluster to stay out, and to say so. */
@@ -232,7 +241,7 @@ inline give_up(h) {
 #define MAY_JOIN(h, c) (DECIDES(c) && ((stage[h] == NEW && permit[h] != c) || ONLY_ACCEPTED(h, c)))
 inline join(h, c) {
     printf("# host %d joins %d\n", h, c);
-    stage[h] = MEMBER; cluster[h] = c; record[h] = F[c].now; permit[h] = NONE
+    stage[h] = MEMBER; cluster[h] = c; record[h] = F[c].now; permit[h] = NONE; named[h] = 0
 }
 
 /* Founding 11: who follows another cluster. */
@@ -251,7 +260,7 @@ inline follow(h, d) {
 
 inline lose(h) {
     printf("# host %d loses its state\n", h);
-    birth[h]++; turn[h] = 0; permit[h] = NONE;
+    birth[h]++; turn[h] = 0; permit[h] = NONE; named[h] = 0;
     stage[h] = NEW; cluster[h] = 0; record[h] = 0;
 #ifdef WITHOUT_KNOWING_OF_NEW_BIRTHS
     look_whether_live(0);
@@ -278,7 +287,7 @@ inline lose(h) {
 inline recover(h, c) {
     printf("# the operator says recover at host %d: %d is abandoned\n", h, c);
     recovered = recovered | BIT(h);
-    birth[h]++; turn[h] = 0; permit[h] = c;
+    birth[h]++; turn[h] = 0; permit[h] = c; named[h] = VOTING(file);
     stage[h] = NEW; cluster[h] = 0; record[h] = 0
 }
 
@@ -311,6 +320,14 @@ inline change(c, h) {
 #define RUNS !over
 
 active [3] proctype host() {
+#ifdef RECOVERED
+    /* All voted in a cluster, and have lost their states; then the operator said recover at each, by a
+       file that lists all as voters. */
+    atomic {
+        F[FOUNDINGS].made = true; F[FOUNDINGS].live = true; F[FOUNDINGS].now = VOTING(2);
+        birth[me] = 1; permit[me] = FOUNDINGS; named[me] = VOTING(2)
+    }
+#endif
     do
     :: atomic {
         RUNS && stage[me] == NEW && !F[FOUNDINGS - 1].made ->
@@ -333,8 +350,8 @@ active [3] proctype host() {
     :: atomic { RUNS && MAY_JOIN(me, 1) -> join(me, 1) }
     :: atomic { RUNS && MAY_FOLLOW(me, 1) -> follow(me, 1) }
     :: atomic { RUNS && losses < LOSSES -> losses++; lose(me) }
-    :: atomic { RUNS && MAY_RECOVER(me, 0) -> recover(me, 0) }
-    :: atomic { RUNS && MAY_RECOVER(me, 1) -> recover(me, 1) }
+    :: atomic { RUNS && MAY_RECOVER(me, 0) -> select(file: 0 .. FILES - 1); recover(me, 0); file = 0 }
+    :: atomic { RUNS && MAY_RECOVER(me, 1) -> select(file: 0 .. FILES - 1); recover(me, 1); file = 0 }
     :: atomic { RUNS && changes < CHANGES && MAY_CHANGE(0, me) -> changes++; change(0, me) }
     :: atomic { RUNS && changes < CHANGES && MAY_CHANGE(1, me) -> changes++; change(1, me) }
     od
@@ -442,7 +459,7 @@ inline all_forget() {
     do
     :: n < 3 ->
        stage[n] = NEW; cluster[n] = 0; birth[n] = 0; turn[n] = 0; record[n] = 0; permit[n] = NONE;
-       F[n].made = false; F[n].listed = 0; F[n].voters = 0; F[n].abandons = NONE; F[n].accepted = 0;
+       named[n] = 0; F[n].made = false; F[n].listed = 0; F[n].voters = 0; F[n].abandons = NONE; F[n].accepted = 0;
        F[n].completed = 0; F[n].refused = 0; F[n].sure = 0; F[n].live = false; F[n].now = 0;
        h = 0;
        do

@@ -67,14 +67,14 @@ impl Record {
     /// incarnations, so that nobody takes it for a former one, the highest epoch it knows, so that
     /// fences rise, and how long the leases there may be, so that they are waited for. `abandoned`
     /// names the cluster where this record does not, and wins where it does; `None` is returned if
-    /// nothing names it.
+    /// nothing names it. `voters`: those of the file, who found the next cluster together, and no others.
     #[must_use]
-    pub fn recover(&self, abandoned: Option<ClusterId>) -> Option<Self> {
+    pub fn recover(&self, abandoned: Option<ClusterId>, voters: &BTreeSet<NodeId>) -> Option<Self> {
         let voted = self.voter.as_ref().and_then(|voter| voter.epoch());
         let longest = self.voter.as_ref().map(|voter| voter.longest_lease());
-        let affiliation = self
-            .affiliation
-            .recover(abandoned, longest.unwrap_or_default())?;
+        let affiliation =
+            self.affiliation
+                .recover(abandoned, voters, longest.unwrap_or_default())?;
         Some(Self {
             incarnation: self.incarnation,
             epoch: self.epoch.max(voted.unwrap_or_default()),
@@ -88,7 +88,7 @@ impl Record {
     /// The record that stands in for one that was lost, where an operator says that the cluster is
     /// abandoned. What it cannot know is waited for as the files say.
     #[must_use]
-    pub fn recover_lost(abandoned: ClusterId) -> Self {
+    pub fn recover_lost(abandoned: ClusterId, voters: &BTreeSet<NodeId>) -> Self {
         let lost = Self {
             incarnation: Incarnation(0),
             epoch: Epoch::ZERO,
@@ -97,7 +97,7 @@ impl Record {
             affiliation: Affiliation::new(Incarnation(0)),
             voter: None,
         };
-        lost.recover(Some(abandoned)).expect("it is named")
+        lost.recover(Some(abandoned), voters).expect("it is named")
     }
 }
 

@@ -6,6 +6,7 @@ mod options;
 mod start;
 mod start_error;
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
@@ -238,7 +239,7 @@ impl Agent {
 
 /// After the states of a majority of the voters were lost, for good: leaves an operator's word, for
 /// member `me`, at `address`, of `group`, which must not run, that its cluster is abandoned. `abandoned` names
-/// that cluster where the member's state is lost, too. When all voters of the file have the same
+/// that cluster where the member's state is lost, too. When all of `voters`, those of the file, have the same
 /// word, they found the group anew, above all epochs that any of them knows, and no earlier than the
 /// longest lease that any of them remembers.
 ///
@@ -251,9 +252,10 @@ pub fn recover(
     state_dir: &Path,
     (group, me, address): (&str, NodeId, &Address),
     abandoned: Option<ClusterId>,
+    voters: &BTreeSet<NodeId>,
 ) -> Result<(), StateError> {
     let owner = StateOwner::here(group, me, address.to_string());
-    StateDir::recover(state_dir, owner, abandoned)
+    StateDir::recover(state_dir, owner, abandoned, voters)
 }
 
 impl Drop for Agent {

@@ -301,8 +301,7 @@ impl Campaign {
                 .filter_map(|disk| Some((disk.epoch, cluster(&disk.affiliation)?)));
             its.max().map(|(_, cluster)| cluster)
         };
-        newest(Affiliation::cluster_id)
-            .or_else(|| newest(|its| its.permit.map(|its| its.abandoned)))
+        newest(Affiliation::cluster_id).or_else(|| newest(Affiliation::abandoned))
     }
 
     /// The cluster that the file of `node` has to name: where it lists nobody that remembers one, and
@@ -389,9 +388,10 @@ impl Campaign {
             self.cluster.crash(node);
             self.forget(process);
         }
+        let voters = self.cluster.voters();
         let record = match self.cluster.disk(node) {
-            Some(record) => record.recover(abandoned),
-            None => abandoned.map(Record::recover_lost),
+            Some(record) => record.recover(abandoned, voters),
+            None => abandoned.map(|abandoned| Record::recover_lost(abandoned, voters)),
         };
         self.cluster
             .put_record(node, record.expect("a cluster is named"));

@@ -315,14 +315,15 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
     assert_eq!(record.affiliation.cluster_id(), None, "it is in none yet");
     group.run(ms(2000));
     let cluster = group.cluster_of(1).expect("it is founded without that one");
-    let recovered = record.recover(None).expect("it names what it accepted");
+    let recovered = record.recover(None, &group.voters);
+    let recovered = recovered.expect("it names what it accepted");
     let permit = recovered.affiliation.permit.expect("an operator's word");
     assert_eq!(permit.abandoned, cluster);
     for me in 1..=3 {
         group.stop(me);
         group
             .records
-            .insert(node(me), Record::recover_lost(cluster));
+            .insert(node(me), Record::recover_lost(cluster, &group.voters));
         group.start(me);
     }
     group.run(ms(12_000));
@@ -332,6 +333,43 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
     group.run(ms(4000));
     assert_eq!(group.cluster_of(4), Some(next));
     assert_eq!(group.members(4), [1, 2, 3, 4]);
+}
+
+/// The states of all voters are lost, and an operator says so at each. Before they have founded the next
+/// cluster their files change, so that each could found one by its own.
+#[test]
+fn a_word_that_was_given_to_some_voters_founds_no_cluster_of_others() {
+    let mut group = empty(3, ms(200));
+    group.voters = ids(&[1, 2]);
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(6000));
+    let cluster = group.cluster_of(1).expect("it is founded");
+    group.stop(3);
+    let recover = |group: &mut Group, files: [&[u16]; 2]| {
+        for (me, file) in [1, 2].into_iter().zip(files) {
+            group.stop(me);
+            group.voters = ids(&[1, 2]);
+            group
+                .records
+                .insert(node(me), Record::recover_lost(cluster, &group.voters));
+            group.voters = ids(file);
+            group.start(me);
+        }
+    };
+    recover(&mut group, [&[1], &[2]]);
+    group.run(ms(12_000));
+    for me in [1, 2] {
+        assert_eq!(group.cluster_of(me), None, "{me}");
+        let overview = group.nodes[&node(me)].quorum(group.now);
+        let report = overview.founding.expect("it says what is missing");
+        assert_eq!(report.without_permit, [node(me)]);
+    }
+    // Said once more, with the file that is everywhere.
+    recover(&mut group, [&[1, 2], &[1, 2]]);
+    group.run(ms(12_000));
+    let next = group.cluster_of(1).expect("another is founded");
+    assert_ne!(next, cluster);
+    assert_eq!(group.cluster_of(2), Some(next));
 }
 
 /// A voter is killed while it takes note that the cluster which it founded is live, and another one loses

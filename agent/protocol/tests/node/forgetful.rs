@@ -89,7 +89,7 @@ fn a_view_that_too_few_can_certify_is_told_of() {
         let cluster = group.cluster_of(left[0]).expect("it is in one");
         for &me in &left {
             group.stop(me);
-            let record = group.records[&node(me)].recover(None);
+            let record = group.records[&node(me)].recover(None, &group.voters);
             group
                 .records
                 .insert(node(me), record.expect("it remembers"));

@@ -13,7 +13,7 @@ use crate::quorum::{ALL, group};
 /// An operator says at these members, whose states are lost, that their cluster is abandoned.
 pub(crate) fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
     for &me in lost {
-        let record = Record::recover_lost(cluster);
+        let record = Record::recover_lost(cluster, &group.voters);
         group.stop(me);
         group.records.insert(node(me), record);
         group.start(me);
@@ -177,16 +177,17 @@ fn a_majority_that_lost_its_states_is_recovered() {
         group.stop(me);
     }
     assert_eq!(
-        group.records[&node(1)].recover(None),
+        group.records[&node(1)].recover(None, &group.voters),
         None,
         "nothing names it"
     );
-    let third = group.records[&node(3)].recover(None).expect("it remembers");
+    let third = group.records[&node(3)].recover(None, &group.voters);
+    let third = third.expect("it remembers");
     group.records.insert(node(3), third);
     for lost in [1, 2] {
         group
             .records
-            .insert(node(lost), Record::recover_lost(cluster));
+            .insert(node(lost), Record::recover_lost(cluster, &group.voters));
     }
     // One voter alone does not do.
     [1, 3].into_iter().for_each(|me| group.start(me));
@@ -223,7 +224,8 @@ fn what_is_founded_anew_begins_above_all_that_is_heard() {
             } else {
                 &backup
             };
-            let recovered = disks[&me].recover(None).expect("it was in a cluster");
+            let recovered = disks[&me].recover(None, &group.voters);
+            let recovered = recovered.expect("it was in a cluster");
             group.records.insert(me, recovered);
         }
         if remembers != 4 {

@@ -14,6 +14,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -29,7 +30,7 @@ use files::{create_dir, is_forgetful, lock_dir, open_file, refused};
 use record::{Flaw, MAX_LEN, decode, encode};
 use slots::Slots;
 
-use crate::protocol::{ClusterId, Record};
+use crate::protocol::{ClusterId, NodeId, Record};
 use crate::runtime::disk::trust;
 
 /// A state directory that this process has for itself.
@@ -97,7 +98,7 @@ impl StateDir {
     }
 
     /// Leaves an operator's word that the member's cluster is abandoned; `abandoned` names that
-    /// cluster where the state does not.
+    /// cluster where the state does not. `voters`: those of the file.
     ///
     /// # Errors
     /// If the member runs, its state cannot be read or written, or the cluster is not named.
@@ -105,11 +106,12 @@ impl StateDir {
         path: &Path,
         owner: StateOwner,
         abandoned: Option<ClusterId>,
+        voters: &BTreeSet<NodeId>,
     ) -> Result<(), StateError> {
         let (mut state, record) = Self::open_for(path, owner, true)?;
         let recovered = match record {
-            Some(record) => record.recover(abandoned),
-            None => abandoned.map(Record::recover_lost),
+            Some(record) => record.recover(abandoned, voters),
+            None => abandoned.map(|abandoned| Record::recover_lost(abandoned, voters)),
         };
         let path = path.to_owned();
         state.write(recovered.ok_or(StateError::Unnamed { path })?)

@@ -42,8 +42,7 @@ impl Clusters {
     ) -> Result<Option<&'static str>> {
         let before = std::mem::replace(&mut self.hosts[host], now);
         let now = self.hosts[host].as_ref();
-        self.abandoned
-            .extend(now.and_then(|its| its.permit).map(|its| its.abandoned));
+        self.abandoned.extend(now.and_then(|its| its.abandoned()));
         let mut clusters = BTreeSet::new();
         for its in self.hosts.iter().flatten() {
             let cluster = its.cluster_id();

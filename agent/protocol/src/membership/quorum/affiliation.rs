@@ -1,6 +1,7 @@
 //! What a member remembers of its cluster, and how it came to be in it.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -10,6 +11,7 @@ use super::certificate::ViewChange;
 use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::ClusterId;
+use crate::membership::greeting::first_8;
 
 /// What a member remembers of its cluster: on disk before anything is said that rests on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,12 +59,19 @@ impl Membership {
 }
 
 /// An operator's word that a cluster is abandoned, and another may be founded in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Permit {
     pub abandoned: ClusterId,
+    /// The voters to whom it is given, by the file of that time: no others found a cluster by it. With
+    /// another file at each of them there could be two.
+    pub(crate) voters: Vec<NodeId>,
     /// The longest lease that may still run there, as far as this member remembers.
     pub(crate) longest: Duration,
 }
+
+/// Tells permits apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct PermitId(pub(crate) u64);
 
 /// A cluster that is being founded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -95,7 +104,24 @@ struct Agreed<'a> {
     epoch: Epoch,
 }
 
+impl Permit {
+    /// What voters that have the same permit, for the same voters, have alike.
+    pub(crate) fn id(&self) -> PermitId {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.abandoned.0);
+        for node in &self.voters {
+            hasher.update(&node.as_u16().to_be_bytes());
+        }
+        PermitId(first_8(hasher.finalize().as_bytes()))
+    }
+}
+
 impl Affiliation {
+    /// The cluster that an operator has abandoned here, as long as there is no other in its place.
+    pub fn abandoned(&self) -> Option<ClusterId> {
+        self.permit.as_ref().map(|permit| permit.abandoned)
+    }
+
     /// Of a member whose state begins with this incarnation.
     pub const fn new(birth: Incarnation) -> Self {
         Self {
@@ -115,18 +141,25 @@ impl Affiliation {
 
     /// After an operator's word that its cluster, or the one whose founding it accepted, or
     /// `abandoned` where neither is remembered, is abandoned: as new, with another birth.
-    /// `longest`: the longest lease that may still run there. `None` if it is not known which
-    /// cluster that is.
-    pub(crate) fn recover(&self, abandoned: Option<ClusterId>, longest: Duration) -> Option<Self> {
-        let permitted = self.permit.map(|permit| permit.longest);
+    /// `voters`: those of the file. `longest`: the longest lease that may still run there. `None` if it
+    /// is not known which cluster that is.
+    pub(crate) fn recover(
+        &self,
+        abandoned: Option<ClusterId>,
+        voters: &BTreeSet<NodeId>,
+        longest: Duration,
+    ) -> Option<Self> {
+        let permit = self.permit.as_ref();
+        let permitted = permit.map(|permit| permit.longest);
         let remembered = self
             .cluster()
             .map(Digest::id)
-            .or(self.permit.map(|permit| permit.abandoned));
+            .or(permit.map(|permit| permit.abandoned));
         let longest = longest.max(permitted.unwrap_or_default());
         Some(Self {
             permit: Some(Permit {
                 abandoned: abandoned.or(remembered)?,
+                voters: voters.iter().copied().collect(),
                 longest,
             }),
             ..Self::new(Incarnation(0))
@@ -227,10 +260,11 @@ impl Founding {
         self.parties.get(at.ok()?)
     }
 
+    pub(crate) fn voters(&self) -> impl Iterator<Item = NodeId> {
+        self.view_config.voters.iter().map(|voter| voter.node)
+    }
+
     pub(crate) fn has_voter(&self, node: NodeId) -> bool {
-        self.view_config
-            .voters
-            .iter()
-            .any(|voter| voter.node == node)
+        self.voters().any(|voter| voter == node)
     }
 }

@@ -22,8 +22,9 @@
 //! may be on its way from a voter that has lost its state since.
 //!
 //! Where a cluster's voters have lost their states, `recover` leaves a *permit* at each voter of the
-//! file: with the same one at all of them, these alone accept, and members of the abandoned cluster
-//! may be heard. They join the new one, as it names the one it abandons.
+//! file, which names these voters: with the same one at all of them, these alone accept, and members of
+//! the abandoned cluster may be heard. Where a file names other voters by then, nobody founds by it: with
+//! other files, a word that was given once could become two clusters. They join the new one, as it names the one it abandons.
 
 mod proposal;
 mod report;
@@ -33,7 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::affiliation::{Affiliation, Founding, Membership, Party, Standing};
+use super::affiliation::{Affiliation, Founding, Membership, Party, Permit, Standing};
 use super::config::QuorumConfig;
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
@@ -228,7 +229,6 @@ impl FoundingPart {
         config: &QuorumConfig,
         out: &mut Outbox,
     ) {
-        let permit = self.own.permit.map(|permit| permit.abandoned);
         let party = founding.party(self.me.node);
         let is_for_me = party.is_some_and(|party| {
             (party.birth, party.refusals) == (self.own.birth, self.own.refusals)
@@ -237,7 +237,8 @@ impl FoundingPart {
             && self.saved
             && is_for_me
             && config.cluster.is_none()
-            && founding.abandons == permit
+            && founding.abandons == self.own.abandoned()
+            && self.is_for_voters(founding.voters())
             && founding.longest >= config.lease
             && founding.is_sound(&config.group)
             && self.others_in_clusters(now, config).next().is_none();
@@ -249,6 +250,12 @@ impl FoundingPart {
         }
     }
 
+    /// Whether the operator's word, if there is one, was given to these voters.
+    fn is_for_voters(&self, voters: impl Iterator<Item = NodeId>) -> bool {
+        let permit = self.own.permit.as_ref();
+        permit.is_none_or(|permit| permit.voters.iter().copied().eq(voters))
+    }
+
     /// Those heard lately that are in a cluster, other than one that an operator has abandoned.
     fn others_in_clusters<'a>(
         &'a self,
@@ -256,7 +263,7 @@ impl FoundingPart {
         config: &QuorumConfig,
     ) -> impl Iterator<Item = (NodeId, Digest)> + 'a {
         let window = config.lease * HEARD;
-        let abandoned = self.own.permit.map(|permit| permit.abandoned);
+        let abandoned = self.own.abandoned();
         let clusters = self.clusters.iter();
         clusters.filter_map(move |(&node, &(cluster, at))| {
             let counts = now < at + window && Some(cluster.id()) != abandoned;
@@ -425,7 +432,7 @@ impl FoundingPart {
             birth: self.own.birth,
             refusals: self.own.refusals,
             stance,
-            permit: self.own.permit.map(|permit| permit.abandoned),
+            permit: self.own.permit.as_ref().map(Permit::id),
             longest: self.own_longest(config),
             running_for: now.since(self.started),
             known: self.known,

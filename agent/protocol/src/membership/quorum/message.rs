@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::affiliation::{Founding, Membership};
+use super::affiliation::{Founding, Membership, PermitId};
 use super::certificate::{Endorsement, ViewChange};
 use super::log::{LogMessage, LogRecord};
 use super::view_config::{Digest, ViewConfig, Voter};
@@ -91,8 +91,8 @@ pub struct FoundingStatus {
     pub(crate) birth: Incarnation,
     pub(crate) refusals: u32,
     pub(crate) stance: Stance,
-    /// The cluster that an operator has abandoned here.
-    pub(crate) permit: Option<ClusterId>,
+    /// By which an operator has abandoned a cluster here.
+    pub(crate) permit: Option<PermitId>,
     /// The longest lease in this member's file and record.
     pub(crate) longest: Duration,
     /// For how long this incarnation has been.

@@ -41,7 +41,8 @@ pub struct FoundingReport {
     pub remember: Vec<(NodeId, ClusterId)>,
     /// Members whose files name other voters or list other members.
     pub differ: Vec<NodeId>,
-    /// Voters by this file without the permit that others have, or with another.
+    /// Voters by this file without the permit that others have, or with another; this member, if its permit
+    /// is for other voters than its file's.
     pub without_permit: Vec<NodeId>,
     /// Whether members have accepted a founding that is not complete.
     pub is_under_way: bool,
@@ -144,8 +145,8 @@ pub fn absences(missing: &[Missing]) -> String {
                 "are silent, and the group begins only when all are there at once",
             ),
             Absence::Unrecovered => (
-                "was not recovered as the other voters were",
-                "were not recovered as the other voters were",
+                "was not recovered as the other voters of this file were",
+                "were not recovered as the other voters of this file were",
             ),
         };
         if ids.is_empty() {

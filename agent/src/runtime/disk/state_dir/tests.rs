@@ -321,7 +321,7 @@ fn refuses_other_names_of_other_files() {
     let path = |name: &str| root.path().join(name);
     fs::create_dir(path("d")).unwrap();
     let refused = || {
-        let operator = StateDir::recover(&path("d"), owner(), None);
+        let operator = StateDir::recover(&path("d"), owner(), None, &BTreeSet::new());
         [refused(&path("d")), operator.unwrap_err()].map(|why| why.to_string())
     };
     fs::write(path("victim"), "12345\n").unwrap();
@@ -345,11 +345,11 @@ fn refuses_other_names_of_other_files() {
     assert_eq!(fs::metadata(path("victim")).unwrap().uid(), 0);
     // A file of root's that is there stays root's; one that is made is the keeper's.
     fs::remove_file(path("victim")).unwrap();
-    let unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();
+    let unnamed = StateDir::recover(&path("d"), owner(), None, &BTreeSet::new()).unwrap_err();
     assert!(matches!(unnamed, StateError::Unnamed { .. }), "{unnamed}");
     assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 0);
     fs::remove_file(path("d/lock")).unwrap();
-    let _unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();
+    let _unnamed = StateDir::recover(&path("d"), owner(), None, &BTreeSet::new()).unwrap_err();
     assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 12_345);
     // And others than the keeper may not write there, for root either.
     for (mode, word) in [(0o770, "0770"), (0o1777, "everybody's to write to")] {

@@ -27,7 +27,7 @@ impl FoundingPart {
         {
             return None;
         }
-        let abandons = self.own.permit.map(|permit| permit.abandoned);
+        let abandons = self.own.abandoned();
         let parties: Option<Vec<Party>> =
             self.parties(config).map(|node| self.party(node)).collect();
         let parties = parties?;
@@ -89,7 +89,7 @@ impl FoundingPart {
         &self,
         config: &'a QuorumConfig,
     ) -> impl Iterator<Item = NodeId> + use<'a> {
-        match self.own.permit {
+        match &self.own.permit {
             None => config.members.iter().copied(),
             Some(_) => config.voters.iter().copied(),
         }
@@ -118,7 +118,7 @@ impl FoundingPart {
     }
 
     pub(super) fn own_longest(&self, config: &QuorumConfig) -> Duration {
-        let permit = self.own.permit.map(|permit| permit.longest);
+        let permit = self.own.permit.as_ref().map(|permit| permit.longest);
         config
             .lease
             .max(self.longest)

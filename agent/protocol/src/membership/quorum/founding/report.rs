@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::super::affiliation::Permit;
 use super::super::config::QuorumConfig;
 use super::super::coordinator::longest_lease;
 use super::super::message::Stance;
@@ -25,7 +26,10 @@ impl FoundingPart {
             is_under_way: self.own.accepted().is_some(),
             ..FoundingReport::default()
         };
-        let permit = self.own.permit.map(|permit| permit.abandoned);
+        let permit = self.own.permit.as_ref().map(Permit::id);
+        if !self.is_for_voters(config.voters.iter().copied()) {
+            report.without_permit.push(self.me.node);
+        }
         // Who is in a cluster says so once a lease only.
         let window = config.lease * HEARD;
         let is_heard = |heard: &&Heard| {
