@@ -149,7 +149,7 @@ impl LockHandle {
             return Err(LockError::Deadlock);
         }
         if only_tries {
-            return Ok(lent.is_busy().then_some(None));
+            return Ok(lent.is_inside().then_some(None));
         }
         let until = match patience {
             Patience::For(time) => Some(clock::now() + time),

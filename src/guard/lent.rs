@@ -25,11 +25,11 @@ impl Lent {
         }
     }
 
-    /// Whether it is lent, and another is inside or next, as far as that is known without the agent.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether it is lent, and another is inside, as far as that is known without the agent.
+    pub(crate) fn is_inside(&self) -> bool {
         match self {
             Self::Member(_) => false,
-            Self::Client(lent) => lent.is_busy(),
+            Self::Client(lent) => lent.is_inside(),
         }
     }
 

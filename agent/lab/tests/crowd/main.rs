@@ -8,9 +8,12 @@
 #[expect(dead_code, reason = "nobody takes the lock back here")]
 mod world;
 
+mod mishaps;
+
 use distlock_protocol::lock::EntryOwner;
 use shuttle::thread;
 
+use mishaps::Mishaps;
 use rt::Arc;
 use world::Queue;
 
@@ -86,4 +89,29 @@ fn all_of_a_crowd_enter() {
 #[test]
 fn few_that_come_again_and_again_enter() {
     shuttle::check_random(|| crowd(3, 8), ORDERS);
+}
+
+#[test]
+fn whoever_is_killed_anywhere_keeps_nobody_waiting() {
+    let mishaps = Mishaps {
+        threads: 4,
+        entries: 4,
+        recalls: 0,
+        kills: true,
+        give_up: false,
+    };
+    shuttle::check_random(move || mishaps.play(), ORDERS);
+}
+
+#[test]
+fn nobody_is_forgotten_whatever_happens() {
+    let mishaps = Mishaps {
+        threads: 4,
+        entries: 3,
+        recalls: 3,
+        kills: true,
+        give_up: true,
+    };
+    shuttle::check_random(move || mishaps.play(), ORDERS);
+    shuttle::check_pct(move || mishaps.play(), ORDERS, 4);
 }

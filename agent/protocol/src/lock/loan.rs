@@ -363,8 +363,10 @@ impl<C: Cell> Loan<C> {
             let orders = (Ordering::Release, Ordering::Relaxed);
             match self.word.swap_if(word, LENT | word & WAITED, orders) {
                 Ok(_) => return true,
-                // Nobody enters what is not lent; somebody may begin to wait.
-                Err(other) => word = other & !OWNER,
+                // Nobody enters what is not lent; somebody may begin to wait. A broken process may write
+                // anything there.
+                Err(other) if other & OWNER != 0 => return false,
+                Err(other) => word = other,
             }
         }
     }
@@ -479,4 +481,4 @@ impl fmt::Debug for SharedLoan {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

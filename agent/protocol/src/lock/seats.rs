@@ -27,6 +27,9 @@ use super::loan::{Cell, EntryOwner, Loan};
 /// How many can wait by one loan; others ask the core.
 pub const SEATS: usize = 64;
 
+/// How often others may change the word of a seat whose owner is gone.
+const CHANGES: usize = 8;
+
 const FREE: u32 = 0;
 /// Where the state stands, above the number of the owner.
 const STATE: u32 = 0b11 << STATE_SHIFT;
@@ -127,16 +130,18 @@ impl<C: Cell, const N: usize> Seats<C, N> {
         swaps(word, owner | CALLED, owner | WAITS, Ordering::Release);
     }
 
-    /// Those that were called before the seat `index`, and have not come for long, go to the end of the line:
-    /// they may be stopped.
-    pub fn pass_called(&self, index: usize) {
+    /// Those that were called before the seat `index`, and have not come for long, are waited for no more:
+    /// they may be stopped, and ask the core when they go on. Whom to wake, should their callers have died
+    /// before they did.
+    pub fn pass_called(&self, index: usize) -> impl Iterator<Item = &C> {
         let own = self.seats[index].stamp.load(Ordering::Relaxed);
-        for seat in &self.seats {
-            let is_called = seat.word.load(Ordering::Acquire) & STATE == CALLED;
-            if is_called && is_before(seat.stamp.load(Ordering::Relaxed), own) {
-                seat.stamp.store(self.next_stamp(), Ordering::Relaxed);
-            }
-        }
+        let seats = self.seats.iter().filter(move |seat| {
+            let word = seat.word.load(Ordering::Acquire);
+            word & STATE == CALLED
+                && is_before(seat.stamp.load(Ordering::Relaxed), own)
+                && swaps(&seat.word, word, word & OWNER | AWAY, Ordering::AcqRel)
+        });
+        seats.map(|seat| &seat.word)
     }
 
     /// The seat `index` of `owner` is free.
@@ -158,9 +163,9 @@ impl<C: Cell, const N: usize> Seats<C, N> {
     pub fn call_next(&self, loan: &Loan<C>) -> Option<&C> {
         // Each time round somebody else has come or gone.
         for _ in 0..2 * N {
-            let Some((seat, word)) = self.first() else {
+            let Some((seat, word)) = self.first(|_| true) else {
                 loan.wait_no_more();
-                self.first()?;
+                self.first(|_| true)?;
                 let _ = loan.begin_to_wait();
                 continue;
             };
@@ -174,11 +179,13 @@ impl<C: Cell, const N: usize> Seats<C, N> {
         None
     }
 
-    fn first(&self) -> Option<(&Seat<C>, u32)> {
+    /// Of those that wait, or are called, and of whose words `counts` is true, the one that has waited longest,
+    /// and its word.
+    fn first(&self, counts: impl Fn(u32) -> bool) -> Option<(&Seat<C>, u32)> {
         let mut first: Option<(&Seat<C>, u32, u32)> = None;
         for seat in &self.seats {
             let word = seat.word.load(Ordering::Acquire);
-            if !matches!(word & STATE, WAITS | CALLED) {
+            if !matches!(word & STATE, WAITS | CALLED) || !counts(word) {
                 continue;
             }
             let stamp = seat.stamp.load(Ordering::Relaxed);
@@ -189,39 +196,38 @@ impl<C: Cell, const N: usize> Seats<C, N> {
         first.map(|(seat, word, _)| (seat, word))
     }
 
-    /// Sends away all that wait; whom to wake.
-    pub fn send_away(&self) -> impl Iterator<Item = &C> {
-        let seats = self.seats.iter().filter(|seat| {
-            let word = seat.word.load(Ordering::Acquire);
-            matches!(word & STATE, WAITS | CALLED)
-                && swaps(&seat.word, word, word & OWNER | AWAY, Ordering::AcqRel)
-        });
-        seats.map(|seat| &seat.word)
+    /// Sends away those that wait, of one owner or all, in the order in which they came; whom to wake.
+    pub fn send_away(&self, of: Option<EntryOwner>) -> impl Iterator<Item = &C> {
+        let counts = move |word| of.is_none_or(|of| word & OWNER == u32::from(of.get()));
+        let firsts = (0..2 * N).map_while(move |_| self.first(counts));
+        let sent = firsts
+            .filter(|(seat, word)| swaps(&seat.word, *word, word & OWNER | AWAY, Ordering::AcqRel));
+        sent.map(|(seat, _)| &seat.word)
     }
 
-    /// The same of those of one owner.
-    pub fn send_away_of(&self, owner: EntryOwner) -> impl Iterator<Item = &C> {
+    /// Frees the seats of an owner that is gone. Others may call those in them meanwhile, or send them
+    /// away; more often than that a word changes only if a broken process writes there.
+    pub fn clear(&self, owner: EntryOwner) {
         let owner = u32::from(owner.get());
-        let seats = self.seats.iter().filter(move |seat| {
-            let word = seat.word.load(Ordering::Acquire);
-            word & OWNER == owner
-                && matches!(word & STATE, WAITS | CALLED)
-                && swaps(&seat.word, word, owner | AWAY, Ordering::AcqRel)
-        });
-        seats.map(|seat| &seat.word)
-    }
-
-    /// Frees the seats of an owner that is gone; whether it had any.
-    pub fn clear(&self, owner: EntryOwner) -> bool {
-        let owner = u32::from(owner.get());
-        let mut had_any = false;
         for seat in &self.seats {
-            let word = seat.word.load(Ordering::Acquire);
-            if word & OWNER == owner {
-                had_any |= swaps(&seat.word, word, FREE, Ordering::AcqRel);
+            let mut word = seat.word.load(Ordering::Acquire);
+            for _ in 0..CHANGES {
+                if word & OWNER != owner {
+                    break;
+                }
+                let orders = (Ordering::AcqRel, Ordering::Acquire);
+                match seat.word.swap_if(word, FREE, orders) {
+                    Ok(_) => break,
+                    Err(other) => word = other,
+                }
             }
         }
-        had_any
+    }
+
+    /// Those that are called, and may not have been woken.
+    pub fn called(&self) -> impl Iterator<Item = &C> {
+        let words = self.seats.iter().map(|seat| &seat.word);
+        words.filter(|word| word.load(Ordering::Acquire) & STATE == CALLED)
     }
 
     /// By whom seats are taken, and since when.

@@ -188,25 +188,27 @@ impl LoanSlot {
         }
     }
 
-    /// Has all that wait for their turn ask the agent.
-    pub(crate) fn send_away(&self) {
-        for seat in self.seats().send_away() {
-            futex::wake_one(seat, futex::EVERYBODY);
-        }
+    /// Has those that wait for their turn ask the agent: the threads of one client, or all.
+    pub(crate) fn send_away(&self, of: Option<EntryOwner>) {
+        let away = self.seats().send_away(of);
+        away.for_each(|seat| futex::wake_one(seat, futex::EVERYBODY));
     }
 
-    /// The same of the threads of one client.
-    pub(crate) fn send_away_of(&self, owner: EntryOwner) {
-        for seat in self.seats().send_away_of(owner) {
-            futex::wake_one(seat, futex::EVERYBODY);
-        }
+    /// Has those ask the agent that were called before the seat `index`, and have not come for long.
+    pub(crate) fn pass_called(&self, index: usize) {
+        let passed = self.seats().pass_called(index);
+        passed.for_each(|seat| futex::wake_one(seat, futex::EVERYBODY));
     }
 
-    /// Frees the seats of a client that is gone. If it had been called, or was next, another is.
+    /// Frees the seats of a client that is gone. If it had been called, or was next, another is; and what it
+    /// was about to do for others is done: to say that they wait, and to wake whom it had called.
     pub(crate) fn clear_seats(&self, owner: EntryOwner) {
         self.seats().clear(owner);
         self.loan().give_up_turn();
+        let _ = self.loan().begin_to_wait();
         self.call_next();
+        let called = self.seats().called();
+        called.for_each(|seat| futex::wake_one(seat, futex::EVERYBODY));
     }
 
     /// A seat for a thread that comes now.

@@ -93,6 +93,12 @@ impl ClientLoans {
         self.clients.get(client).map(|(_, caller)| caller)
     }
 
+    /// Whether whoever is inside by that loan, without a word to the core, is no client.
+    fn is_nobodys(&self, lent: &Lent) -> bool {
+        let is_client = |owner: EntryOwner| self.owners.contains_key(&owner);
+        lent.loan.is_inside() && !lent.loan.inside().is_some_and(is_client)
+    }
+
     /// The locks that `owner` is inside of.
     fn locks_of(&self, owner: EntryOwner) -> Vec<LockName> {
         let slots = self.slots.values();
@@ -323,7 +329,30 @@ impl CoreGuard<'_> {
 
     /// Ends the entry in the slot `index` if it is nobody's.
     pub(crate) fn end_nobodys(&mut self, index: u16) {
+        let loans = &self.core.client_loans;
+        let lent = loans.slots.get(&index);
+        if let Some(lent) = lent.filter(|lent| loans.is_nobodys(lent)) {
+            let lock = lent.lock.clone();
+            self.find(&lock);
+        }
         self.end_entry(index, None, Release::Abandoned);
+    }
+
+    /// Has what is nobody's end: entries, and seats of those that wait. Nobody asks for what is lent as long
+    /// as all that want it wait in memory. To be called again and again.
+    pub(super) fn look_for_nobodys(&mut self) {
+        let core = &mut *self.core;
+        let loans = &core.client_loans;
+        for (&slot, lent) in &loans.slots {
+            if loans.is_nobodys(lent) {
+                core.tasks.push_back(Task::EndNobodys { slot });
+            }
+            for (owner, _) in lent.slot.seats().taken() {
+                if !loans.owners.contains_key(&owner) {
+                    lent.slot.clear_seats(owner);
+                }
+            }
+        }
     }
 
     /// `client` has left, which had to tell, since the core knew of it.

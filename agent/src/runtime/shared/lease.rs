@@ -31,6 +31,7 @@ impl CoreGuard<'_> {
         self.note_expiry();
         self.ring.push(Arc::clone(&self.core.session));
         self.tell_clients(until);
+        self.look_for_nobodys();
     }
 
     /// What was held in this session is lost by now. What is granted from now on is another's.

@@ -1,3 +1,5 @@
+use core::cell;
+
 use super::*;
 
 const ME: EntryOwner = EntryOwner::MEMBER;
@@ -142,4 +144,58 @@ fn who_waits_is_known_from_loan_to_loan() {
     loan.take_next_turn();
     loan.give_up_turn();
     assert!(loan.enter(ME).is_some() && loan.recall().is_waited);
+}
+
+/// A word that another changes once, just after it was looked at.
+#[derive(Debug)]
+pub(in crate::lock) struct Changed {
+    word: AtomicU32,
+    to: cell::Cell<Option<u32>>,
+}
+
+impl Changed {
+    pub(in crate::lock) fn change_to(&self, word: u32) {
+        self.to.set(Some(word));
+    }
+}
+
+impl Cell for Changed {
+    fn zero() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            to: cell::Cell::new(None),
+        }
+    }
+
+    fn load(&self, order: Ordering) -> u32 {
+        let word = self.word.load(order);
+        if let Some(to) = self.to.take() {
+            self.word.store(to, Ordering::Release);
+        }
+        word
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.word.store(value, order);
+    }
+
+    fn swap_if(&self, is: u32, new: u32, (won, lost): (Ordering, Ordering)) -> Result<u32, u32> {
+        self.word.compare_exchange(is, new, won, lost)
+    }
+
+    fn fetch_and(&self, mask: u32, order: Ordering) -> u32 {
+        self.word.fetch_and(mask, order)
+    }
+
+    fn fetch_or(&self, mask: u32, order: Ordering) -> u32 {
+        self.word.fetch_or(mask, order)
+    }
+}
+
+/// Whatever a broken program writes there, the core goes on.
+#[test]
+fn what_another_has_written_over_is_not_lent() {
+    let loan = Loan::<Changed>::default();
+    loan.word.change_to(5 << OWNER_SHIFT);
+    assert!(!loan.lend(Epoch::new(1).unwrap(), 7));
 }

@@ -3,6 +3,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::ids::Epoch;
 use crate::lock::Left;
+use crate::lock::loan::tests::Changed;
 
 fn owner(number: u16) -> EntryOwner {
     EntryOwner::new(number).unwrap()
@@ -72,13 +73,25 @@ fn who_leaves_alone_calls_nobody() {
 fn who_is_sent_away_asks() {
     let seats = Seats::<AtomicU32, 3>::default();
     let [a, b, c] = [4, 5, 4].map(|number| seats.sit(owner(number), 0).unwrap());
-    assert_eq!(seats.send_away_of(owner(4)).count(), 2);
+    assert_eq!(seats.send_away(Some(owner(4))).count(), 2);
     let calls = [(a, 4), (b, 5), (c, 4)].map(|(seat, number)| seats.call(seat, owner(number)));
     assert_eq!(calls, [Call::Leave, Call::None, Call::Leave]);
-    assert_eq!(seats.send_away().count(), 1);
+    assert_eq!(seats.send_away(None).count(), 1);
     assert_eq!(seats.call(b, owner(5)), Call::Leave);
-    assert_eq!(seats.send_away().count(), 0);
+    assert_eq!(seats.send_away(None).count(), 0);
     assert!(seats.call_next(&lent()).is_none());
+}
+
+#[test]
+fn who_is_sent_away_asks_in_the_order_in_which_it_came() {
+    let seats = Seats::<AtomicU32, 3>::default();
+    let [first, second, third] = [4, 5, 6].map(|number| seats.sit(owner(number), 0).unwrap());
+    seats.rise(first, owner(4));
+    let last = seats.sit(owner(7), 0).unwrap();
+    assert_eq!(last, first);
+    let woken: Vec<*const AtomicU32> = seats.send_away(None).map(core::ptr::from_ref).collect();
+    let order = [second, third, last].map(|seat| core::ptr::from_ref(&seats.seats[seat].word));
+    assert_eq!(woken, order);
 }
 
 /// The seats of the dead are others', who are not disturbed by what the dead might still do.
@@ -86,8 +99,9 @@ fn who_is_sent_away_asks() {
 fn the_dead_have_no_seats() {
     let seats = Seats::<AtomicU32, 1>::default();
     let seat = seats.sit(owner(4), 0).unwrap();
-    assert!(!seats.clear(owner(5)));
-    assert!(seats.clear(owner(4)));
+    seats.clear(owner(5));
+    assert_eq!(seats.call(seat, owner(4)), Call::None);
+    seats.clear(owner(4));
     assert_eq!(seats.call(seat, owner(4)), Call::Leave);
     assert_eq!(seats.sit(owner(5), 0), Some(seat));
     seats.rise(seat, owner(4));
@@ -104,21 +118,42 @@ fn nonsense_is_borne() {
     }
     assert_eq!(seats.taken().count(), 2);
     let _ = seats.call_next(&loan);
-    assert!(seats.clear(EntryOwner::MAX));
+    seats.clear(EntryOwner::MAX);
+    assert_eq!(seats.taken().count(), 1);
 }
 
+/// A thread that stands still is stepped over once, and not each time it is the first again.
 #[test]
-fn whoever_is_called_and_does_not_come_loses_its_place() {
+fn whoever_is_called_and_does_not_come_loses_its_seat() {
     let (loan, seats) = (lent(), Seats::<AtomicU32, 3>::default());
     let [stopped, next, last] = [9, 8, 7].map(|number| seats.sit(owner(number), 0).unwrap());
     assert!(seats.call_next(&loan).is_some());
-    seats.pass_called(stopped);
-    assert!(seats.call_next(&loan).is_none(), "nobody passes itself");
-    seats.pass_called(last);
-    assert!(seats.call_next(&loan).is_some());
-    assert_eq!(called(&seats), [stopped, next]);
-    seats.wait_again(stopped, owner(9));
-    seats.rise(next, owner(8));
-    assert!(seats.call_next(&loan).is_some());
-    assert_eq!(called(&seats), [last]);
+    assert_eq!(
+        seats.pass_called(stopped).count(),
+        0,
+        "nobody passes itself"
+    );
+    assert!(seats.call_next(&loan).is_none());
+    assert_eq!(seats.pass_called(last).count(), 1);
+    assert_eq!(seats.call(stopped, owner(9)), Call::Leave);
+    for (seat, number) in [(next, 8), (last, 7), (next, 8), (last, 7)] {
+        assert!(seats.call_next(&loan).is_some());
+        assert_eq!(called(&seats), [seat]);
+        seats.rise(seat, owner(number));
+        assert_eq!(seats.sit(owner(number), 0), Some(seat));
+    }
+}
+
+#[test]
+fn the_dead_have_no_seats_though_they_are_called_meanwhile() {
+    let seats = Seats::<Changed, 1>::default();
+    let seat = seats.sit(owner(4), 0).unwrap();
+    seats.seats[seat].word.change_to(4 | CALLED);
+    seats.clear(owner(4));
+    assert_eq!(seats.taken().count(), 0);
+    // Nor do others lose the seat that was theirs.
+    let seat = seats.sit(owner(4), 0).unwrap();
+    seats.seats[seat].word.change_to(5 | WAITS);
+    seats.clear(owner(4));
+    assert_eq!(seats.call(seat, owner(5)), Call::None);
 }

@@ -19,6 +19,9 @@ const BATCH_TIME: Duration = Duration::from_micros(100);
 /// have written nonsense.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
+/// Whoever was called so long ago, and has not come, is stopped, and not only slow to wake.
+const STOPPED: Duration = Duration::from_millis(10);
+
 /// What became of one that waited for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -38,14 +41,17 @@ struct Seat<'a> {
     index: usize,
     /// Whether nobody else enters before it, by its own word.
     is_next: bool,
+    /// Whether it has last slept for so long, and to the end, that whoever was called before it is stopped if
+    /// the lock is free now.
+    was_forgotten: bool,
     has_entered: bool,
 }
 
 impl ClientLoan {
-    /// Whether the lock is lent, and another is inside or next. Not for a forked child.
-    pub fn is_busy(&self) -> bool {
+    /// Whether the lock is lent, and another is inside. Not for a forked child.
+    pub fn is_inside(&self) -> bool {
         let entry = self.entry.get();
-        entry.is_some_and(|(slot, _)| self.is_served(slot) && slot.loan().is_busy())
+        entry.is_some_and(|(slot, _)| self.is_served(slot) && slot.loan().is_inside())
     }
 
     /// Waits for its turn to enter as long as the lock is lent, and at most until `until`. Not for a forked
@@ -64,7 +70,12 @@ impl ClientLoan {
                 return Turn::Ask;
             }
             match seat.enter(waits_for_another) {
-                Ok(fence) => return self.enters(seat, fence),
+                Ok(fence) => {
+                    if seat.was_forgotten {
+                        slot.pass_called(seat.index);
+                    }
+                    return self.enters(seat, fence);
+                }
                 Err(Refused::NotLent) => return Turn::Ask,
                 Err(Refused::Busy) => {}
             }
@@ -106,7 +117,7 @@ impl ClientLoan {
     /// Has the threads of this process that wait for their turn ask the agent.
     pub(in crate::runtime::client) fn send_away(&self) {
         if let Some((slot, owner)) = self.entry.get() {
-            slot.send_away_of(*owner);
+            slot.send_away(Some(*owner));
         }
     }
 }
@@ -119,6 +130,7 @@ impl<'a> Seat<'a> {
             owner,
             index,
             is_next: false,
+            was_forgotten: false,
             has_entered: false,
         })
     }
@@ -134,16 +146,18 @@ impl<'a> Seat<'a> {
 
     /// Sleeps until it is called, at most for `limit`. Whether it has waited in vain for so long that it takes
     /// itself to be called, before those that were called and have not come.
-    fn sleep(&self, limit: Option<Duration>) -> bool {
+    fn sleep(&mut self, limit: Option<Duration>) -> bool {
         let (bed, asleep) = self.slot.seats().bed(self.index, self.owner);
         let nap = limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN));
         let end = clock::now() + nap;
         futex::wait(bed, asleep, nap, futex::EVERYBODY);
-        let is_forgotten = nap == LOOK_AGAIN && clock::now() >= end;
-        if is_forgotten {
-            self.slot.seats().pass_called(self.index);
+        let is_over = clock::now() >= end;
+        self.was_forgotten = is_over && nap >= STOPPED;
+        let is_due = is_over && nap == LOOK_AGAIN;
+        if is_due {
+            self.slot.pass_called(self.index);
         }
-        is_forgotten
+        is_due
     }
 
     /// Tries to enter, as one that was called and came too late. If it is overtaken too often, or whoever is

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::Previous;
 use crate::protocol::lock::Left;
-use crate::runtime::AcquireError;
 use crate::runtime::clients::raw_client::{RawClient, Served, x};
 use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
 use crate::runtime::request::loan_page::LoanPage;
+use crate::runtime::{AcquireError, Client, Turn};
 
 /// Has `raw` gone, so that its number is nobody's.
 fn waits_for_end_of(served: &Served, raw: RawClient, owner: EntryOwner) {
@@ -144,6 +144,88 @@ fn an_entry_becomes_a_request_of_its_client() {
     assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
     raw.say(&ToAgent::Release { id, how });
     assert!(served.next().fence().unwrap() > fence);
+}
+
+/// It has neither a holder nor a place in line; and as all who want the lock wait in memory, nobody asks.
+#[test]
+fn what_is_nobodys_keeps_nobody_out_who_waits_by_the_loan() {
+    let served = Served::new();
+    let client = Client::connect(&served.socket()).unwrap();
+    let loan = client.lend(&x()).unwrap();
+    let (raw, slot, owner) = lent(&served);
+    waits_for_end_of(&served, raw, owner);
+    lend(&served, &slot);
+    slot.loan().enter(owner).unwrap();
+    slot.sit(owner).unwrap();
+    let until = clock::now() + Duration::from_secs(5);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| loan.wait(Some(until)));
+        while slot.waiting(clock::now()).count() < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut core = served.agent.shared.lock_core();
+        core.renewed(Time::MAX);
+        core.finish_as_application();
+        assert_ne!(waiter.join().unwrap(), Turn::TimedOut);
+    });
+    assert_eq!(slot.waiting(clock::now()).count(), 0);
+}
+
+/// A client that stands still is waited for once, also if those behind it wait only for a while.
+#[test]
+fn one_that_is_called_and_does_not_come_is_waited_for_once() {
+    let served = Served::new();
+    let (_stopped, slot, owner) = lent(&served);
+    let clients = [(); 2].map(|()| Client::connect(&served.socket()).unwrap());
+    let [holder, waiter] = clients.each_ref().map(|client| client.lend(&x()).unwrap());
+    let enters = |_| {
+        thread::sleep(Duration::from_millis(1));
+        lend(&served, &slot);
+        holder.enter()
+    };
+    let seat = |index: usize| slot.seats().taken().nth(index).is_some();
+    let mut took = Vec::new();
+    for limit in [100, 5_000] {
+        let fence = (0..1_000).find_map(enters).expect("it is lent");
+        if took.is_empty() {
+            slot.sit(owner).unwrap();
+        }
+        let before = slot.seats().taken().count();
+        let until = clock::now() + Duration::from_millis(limit);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| waiter.wait(Some(until)));
+            while !seat(before) {
+                thread::yield_now();
+            }
+            holder.leave(fence);
+            let left = clock::now();
+            let Turn::Entered(fence) = waits.join().unwrap() else {
+                panic!("it has not entered");
+            };
+            took.push(clock::now().since(left));
+            waiter.leave(fence);
+        });
+    }
+    assert!(took[1] < Duration::from_millis(100), "{took:?}");
+}
+
+/// Whoever was next, and is stopped, has the lock no more than others: whoever tries asks the agent.
+#[test]
+fn a_turn_that_nobody_takes_is_no_holder() {
+    let served = Served::new();
+    let (_stopped, slot, _) = lent(&served);
+    let client = Client::connect(&served.socket()).unwrap();
+    let loan = client.lend(&x()).unwrap();
+    let enters = |_| {
+        thread::sleep(Duration::from_millis(1));
+        lend(&served, &slot);
+        loan.enter()
+    };
+    let fence = (0..1_000).find_map(enters).expect("it is lent");
+    loan.leave(fence);
+    slot.loan().take_next_turn();
+    assert!(loan.enter().is_none());
+    assert!(!loan.is_inside());
 }
 
 #[test]

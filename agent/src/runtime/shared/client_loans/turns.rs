@@ -23,7 +23,7 @@ impl CoreGuard<'_> {
             .get(lock)
             .and_then(|index| loans.slots.get(index));
         if let Some(lent) = lent.filter(|lent| !lent.loan.is_lent()) {
-            lent.slot.send_away();
+            lent.slot.send_away(None);
         }
     }
 
