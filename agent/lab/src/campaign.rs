@@ -238,6 +238,8 @@ struct Campaign {
     gone: BTreeSet<NodeId>,
     /// Who crashes when it is next let in.
     strike: Option<Strike>,
+    /// Whom all files list since nobody remembers a cluster.
+    anchor: Option<NodeId>,
     /// The exchange of voters in the midst of which one is to be lost.
     exchange: Option<Exchange>,
     /// That many voters there are by right, even if the newest view has fewer.
@@ -285,6 +287,7 @@ impl Campaign {
             epochs: BTreeMap::new(),
             newest: Epoch::ZERO,
             lost: Vec::new(),
+            anchor: None,
             wishes: BTreeMap::new(),
             ended: BTreeMap::new(),
             gone: BTreeSet::new(),

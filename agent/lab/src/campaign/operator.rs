@@ -2,7 +2,8 @@
 //! command, voters' states lost together, and the word that a cluster is abandoned.
 //!
 //! None of it is avoided, but for what no protocol can survive: to abandon a cluster of which a
-//! majority of the voters still remembers what it promised. All processes of the group are judged
+//! majority of the voters still remembers what it promised; and to have members that remember nothing
+//! found a cluster by files that list nobody else (doc/fail-closed.md, *Cannot*). All processes of the group are judged
 //! together, whichever cluster they are in.
 
 use alloc::collections::BTreeSet;
@@ -64,6 +65,7 @@ impl Campaign {
     /// the other, or all at once.
     fn list(&mut self, members: Option<BTreeSet<NodeId>>, voters: Option<BTreeSet<NodeId>>) {
         let members = members.unwrap_or_else(|| self.cluster.listed().clone());
+        let members = self.with_a_witness(members);
         let voters = voters.unwrap_or_else(|| self.cluster.voters().clone());
         let mut voters: BTreeSet<NodeId> = voters.intersection(&members).copied().collect();
         if voters.is_empty() {
@@ -82,6 +84,27 @@ impl Campaign {
                 after += rolling;
             }
         }
+    }
+
+    /// `members`, and whoever can tell them of the cluster that there is if none of them remembers it: its
+    /// voters. Where nobody remembers one: a member that all files have had since.
+    fn with_a_witness(&mut self, mut members: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let voters = self.newest_voters();
+        if voters.is_empty() {
+            let first = self.cluster.listed().first().copied();
+            self.anchor = self.anchor.or(first);
+            members.extend(self.anchor);
+            return members;
+        }
+        self.anchor = None;
+        let remembers = |node: &NodeId| {
+            let disk = self.cluster.disk(*node);
+            disk.is_some_and(|disk| disk.affiliation.cluster_id().is_some())
+        };
+        if !members.iter().any(remembers) {
+            members.extend(voters);
+        }
+        members
     }
 
     /// `distlock members voters` at some host.
