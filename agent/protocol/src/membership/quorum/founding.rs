@@ -23,8 +23,9 @@
 //!
 //! Where a cluster's voters have lost their states, `recover` leaves a *permit* at each voter of the
 //! file, which names these voters: with the same one at all of them, these alone accept, and members of
-//! the abandoned cluster may be heard. Where a file names other voters by then, nobody founds by it: with
-//! other files, a word that was given once could become two clusters. They join the new one, as it names the one it abandons.
+//! the abandoned cluster may be heard, and join the new one, as that names the one it abandons. Where a
+//! file names other voters by then, nobody founds by it: with other files, a word that was given once
+//! could become two clusters.
 
 mod proposal;
 mod report;
