@@ -40,6 +40,24 @@ fn little_is_needed() {
     assert_eq!(node.members()[&id(1)].to_string(), "udp:127.0.0.1:7401");
 }
 
+#[test]
+fn a_profile_is_a_lease() {
+    let read = |lines: &str| Config::parse(&format!("{lines}\n{SMALL}"));
+    let lease = |lines: &str| read(lines).unwrap().settings().lease.as_secs();
+    let profiles = [("fast", 1), ("lan", 5), ("cloud", 15), ("wan", 30)];
+    for (name, secs) in profiles {
+        assert_eq!(lease(&format!("profile = {name:?}")), secs);
+    }
+    assert_eq!(lease("profile = \"wan\"\nlease = \"7s\""), 7);
+    let error = read("lease = \"7s\"\nprofile = \"Cloud\"")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains(":2:") && error.contains("\"cloud\""),
+        "{error}"
+    );
+}
+
 /// A relative path begins where the configuration is, so that it works from everywhere.
 #[test]
 fn a_key_lets_datagrams_leave_the_host() {

@@ -56,7 +56,7 @@ pub use disk::trust;
 pub use net::address::{self, Address, AddressError, MulticastAddress};
 #[doc(hidden)]
 pub use net::aead;
-pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
+pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS, key_ids};
 pub use net::transport::{BindError, Faults, TransportCounters};
 pub use observe::counters::Counters;
 #[cfg(feature = "trace")]

@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Recover(Recover),
     /// Check fences, at the resource that a lock protects.
     Fence(Fence),
+    /// Check configuration files.
+    Config(Config),
     /// Write a new group key to the new file FILE.
     ///
     /// Only its owner can read it (mode 0600). Copy it to every host of the group, over a way that
@@ -253,6 +255,29 @@ pub(crate) struct FenceCheck {
     /// The fence, as DISTLOCK_FENCE has it
     #[arg(value_name = "FENCE", value_hint = ValueHint::Other, allow_hyphen_values = true)]
     pub(crate) fence: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    Check(ConfigCheck),
+}
+
+/// Tell what FILE says, and what in it may be meant otherwise.
+///
+/// No group has to run. Lines that begin with `warning:` are about what may be said and is not often
+/// meant. Exits with 0 if agents would take the file, and the key file that it names. Otherwise: 66
+/// no such file; 69 the system fails; 77 permission; 78 it is refused, with the line and the reason.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheck {
+    /// The configuration of a group: distlock.toml(5)
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]

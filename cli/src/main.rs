@@ -6,6 +6,7 @@ mod cgroup;
 mod command;
 mod command_line;
 mod completions;
+mod config;
 mod descendants;
 mod diagram;
 mod exit;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Ok(Command::Who(args)) => status::who(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
+        Ok(Command::Config(args)) => config::config(&args.command),
         Ok(Command::Keygen(args)) => keygen::keygen(&args),
         Ok(Command::Sim(args)) => sim::sim(&args),
         Ok(Command::Trace(args)) => trace::trace(&args),

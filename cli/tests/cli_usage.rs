@@ -65,6 +65,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "who",
             "recover",
             "fence",
+            "config",
             "keygen",
             "sim",
             "trace",

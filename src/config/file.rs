@@ -21,6 +21,13 @@ use super::members::{self, MAX_VOTERS, read_members, read_multicast, read_voters
 use super::syntax;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
+/// Leases for kinds of hosts.
+const PROFILES: [(&str, Duration); 4] = [
+    ("fast", Duration::from_secs(1)),
+    ("lan", DEFAULT_LEASE),
+    ("cloud", Duration::from_secs(15)),
+    ("wan", Duration::from_secs(30)),
+];
 const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// As in Chubby (Burrows 2006): whoever needs longer has to clean up by hand.
@@ -41,6 +48,7 @@ pub(super) struct Contents {
 }
 
 struct File {
+    profile: Option<Spanned<String>>,
     lease: Option<Spanned<Length>>,
     algorithm: Option<Spanned<String>>,
     election: Option<Spanned<String>>,
@@ -59,6 +67,7 @@ struct File {
 impl<'de> Deserialize<'de> for File {
     fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
         let mut table = TableHelper::new(value)?;
+        let profile = table.optional_s("profile");
         let lease = table.optional_s("lease");
         let algorithm = table.optional_s("algorithm");
         let election = table.optional_s("election");
@@ -74,6 +83,7 @@ impl<'de> Deserialize<'de> for File {
         let lock = table.optional("lock");
         table.finalize(None)?;
         Ok(Self {
+            profile,
             lease,
             algorithm,
             election,
@@ -163,7 +173,7 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     let members = read_members(&file.member, may_leave_host)?;
     let settings = Settings {
         group: read_group(&file.group)?,
-        lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
+        lease: read_lease(file.lease.as_ref(), file.profile.as_ref())?,
         failure,
         lock_delay: file
             .lock_delay
@@ -248,13 +258,35 @@ fn read_cluster(text: &Spanned<String>) -> Result<ClusterId, Fault> {
     id.map_err(|error| Fault::new(text.span, format!("{:?}: {error}", text.value)))
 }
 
-fn read_lease(text: &Spanned<Length>) -> Result<Duration, Fault> {
+/// The lease; where it is not said, that of the profile.
+fn read_lease(
+    lease: Option<&Spanned<Length>>,
+    profile: Option<&Spanned<String>>,
+) -> Result<Duration, Fault> {
+    // Also where it is of no use: it may be misspelt.
+    let by_profile = profile.map_or(Ok(DEFAULT_LEASE), read_profile)?;
+    let Some(text) = lease else {
+        return Ok(by_profile);
+    };
     let lease = read_duration(text, "lease")?;
     if !(MIN_LEASE..=MAX_LEASE).contains(&lease) {
         let reason = format!("a lease of {lease:?} is out of bounds: choose \"100ms\" to \"60m\"");
         return Err(Fault::new(text.span, reason));
     }
     Ok(lease)
+}
+
+/// The lease for such hosts.
+fn read_profile(profile: &Spanned<String>) -> Result<Duration, Fault> {
+    let name = profile.value.as_str();
+    let known = PROFILES.iter().find(|(its, _)| *its == name);
+    known.map(|(_, lease)| *lease).ok_or_else(|| {
+        let reason = format!(
+            "there is no profile {name:?}: choose \"fast\", \"lan\", \"cloud\" or \"wan\", or say the \
+             lease itself"
+        );
+        Fault::new(profile.span, reason)
+    })
 }
 
 fn read_election(name: Option<&Spanned<String>>) -> Result<ElectionAlgorithm, Fault> {

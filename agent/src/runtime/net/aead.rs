@@ -48,6 +48,7 @@ use zeroize::Zeroizing;
 
 use self::cipher::{Cipher, IncarnationId, TAG};
 pub(crate) use self::key_file::KeyFile;
+pub use self::key_file::key_ids;
 pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyRing, KeyWriteError, MAX_KEYS};
 use self::window::Window;
 use crate::protocol::{NodeId, wire};

@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 use zeroize::Zeroizing;
 
 use crate::runtime::disk::trust::{self, PathTrustError};
-use crate::runtime::net::aead::keys::{CREDENTIAL, Flaw, KeyFileError, KeyRing};
+use crate::runtime::net::aead::keys::{CREDENTIAL, Flaw, KeyFileError, KeyId, KeyRing};
 use crate::runtime::os::environment;
 
 /// No key file is longer.
@@ -51,6 +51,16 @@ impl Stamp {
             len: metadata.len(),
         }
     }
+}
+
+/// The ids of the keys in the file `path`, which may begin with [`CREDENTIAL`]: first that of the one which
+/// seals.
+///
+/// # Errors
+/// As for an agent that starts with it.
+pub fn key_ids(path: &Path) -> Result<Vec<KeyId>, KeyFileError> {
+    let (_, ring) = KeyFile::open(path)?;
+    Ok(ring.ids().collect())
 }
 
 impl KeyFile {
