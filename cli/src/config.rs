@@ -15,6 +15,8 @@ use crate::{refusal, way};
 /// A host under load may stand still for a third of a shorter lease.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
+/// Runs one of the commands about configurations.
+///
 /// # Errors
 /// As for [`check`].
 pub(crate) fn config(command: &ConfigCommand) -> Result<ExitCode, Failure> {
@@ -105,12 +107,12 @@ fn voters(config: &Config) -> String {
     )
 }
 
-/// How many of so many voters may be missing.
+/// Without how many of `voters` voters the group goes on.
 const fn spared(voters: usize) -> usize {
     voters.saturating_sub(1) / 2
 }
 
-/// What the file may say, and whoever wrote it may not know.
+/// What the file is allowed to say, and the operator may not have meant.
 fn warnings(config: &Config) -> Vec<String> {
     let settings = config.settings();
     let mut warnings = Vec::new();

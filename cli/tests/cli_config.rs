@@ -16,7 +16,7 @@ fn check(file: &Path) -> Command {
     command
 }
 
-/// A file with these lines, and so many members on this host.
+/// A configuration that begins with `lines`, of `members` members on this host; and its directory.
 fn file(lines: &str, members: u16) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shop.toml");

@@ -258,7 +258,7 @@ fn read_cluster(text: &Spanned<String>) -> Result<ClusterId, Fault> {
     id.map_err(|error| Fault::new(text.span, format!("{:?}: {error}", text.value)))
 }
 
-/// The lease; where it is not said, that of the profile.
+/// The lease: what `lease` says, else the lease of `profile`, else the default.
 fn read_lease(
     lease: Option<&Spanned<Length>>,
     profile: Option<&Spanned<String>>,

@@ -53,11 +53,11 @@ impl Stamp {
     }
 }
 
-/// The ids of the keys in the file `path`, which may begin with [`CREDENTIAL`]: first that of the one which
-/// seals.
+/// The ids of the keys in the file `path`, which may begin with [`CREDENTIAL`]. The first key seals datagrams;
+/// the others only open them.
 ///
 /// # Errors
-/// As for an agent that starts with it.
+/// If an agent would refuse the file.
 pub fn key_ids(path: &Path) -> Result<Vec<KeyId>, KeyFileError> {
     let (_, ring) = KeyFile::open(path)?;
     Ok(ring.ids().collect())
