@@ -268,6 +268,13 @@ mod tests {
         panic!("the lock was never lent");
     }
 
+    /// Has the agent know of the entry that there is.
+    fn have_known(served: &Served) {
+        let mut core = served.agent.shared.lock_core();
+        core.find(&x());
+        core.finish_as_application();
+    }
+
     fn exclude(served: &Served) {
         let mut core = served.agent.shared.lock_core();
         core.find(&x());
@@ -319,9 +326,7 @@ mod tests {
         let served = Served::new();
         let (_client, loan) = lent(&served);
         let fence = loan.enter().unwrap();
-        let mut core = served.agent.shared.lock_core();
-        core.find(&x());
-        core.finish_as_application();
+        have_known(&served);
         loan.lose(counter(fence));
         assert_eq!(loan.state(fence), GuardState::Lost);
         let grant = loan.take_over(fence);
@@ -365,9 +370,7 @@ mod tests {
         let served = Served::new();
         let (_client, loan) = lent(&served);
         let fence = loan.enter().unwrap();
-        let mut core = served.agent.shared.lock_core();
-        core.find(&x());
-        core.finish_as_application();
+        have_known(&served);
         assert_eq!(
             loan.state(fence),
             GuardState::Valid,
