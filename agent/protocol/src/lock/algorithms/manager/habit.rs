@@ -7,7 +7,7 @@ use crate::lock::engine::{Effects, HopTimer};
 /// A loan ends when the token has not been used for so long: four times the mean time between this
 /// member's entries. Entries are counted, not timed: a sweep looks every so often whether there were any
 /// since the last one (a second chance), and what is lent goes back if there were none. What is wanted
-/// again soon was given back too early, and is kept for twice as long from then on.
+/// again within [`LONGEST`] was given back too early, and is kept for twice as long from then on.
 ///
 /// A loan saves its member 50 µs each time the member enters again, and that member's crash costs the
 /// others a quarantine: at one crash a day and 6 s of quarantine that is 70 µs for each second of loan. So
@@ -52,13 +52,15 @@ impl Habit {
     /// Something is lent here: from now on sweeps look after it.
     pub(super) fn watch<M>(&mut self, out: &mut Effects<M>) {
         if self.watch != Watch::Lent {
-            self.begin(Watch::Lent, out);
+            self.begin(Watch::Lent, self.patience, out);
         }
     }
 
     /// It went back because nobody used it.
     pub(super) fn was_returned<M>(&mut self, out: &mut Effects<M>) {
-        self.begin(Watch::Returned, out);
+        // Not for the patience that was too short, perhaps: that would never become longer for what is
+        // wanted more seldom.
+        self.begin(Watch::Returned, LONGEST, out);
     }
 
     /// A caller wants to enter.
@@ -78,12 +80,12 @@ impl Habit {
             return watch == Watch::Lent;
         }
         self.patience = (self.patience * 4 / entries).clamp(SHORTEST, LONGEST);
-        self.begin(Watch::Lent, out);
+        self.begin(Watch::Lent, self.patience, out);
         false
     }
 
-    fn begin<M>(&mut self, watch: Watch, out: &mut Effects<M>) {
+    fn begin<M>(&mut self, watch: Watch, lasts: Duration, out: &mut Effects<M>) {
         (self.watch, self.entries) = (watch, 0);
-        out.hop_timer = Some(HopTimer::Set(self.patience));
+        out.hop_timer = Some(HopTimer::Set(lasts));
     }
 }
