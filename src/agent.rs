@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, ElectionAlgorithm, LockName, NodeId};
 use distlock_agent::runtime::Address;
+use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
 
 use crate::backend::{Ask, Backend};
@@ -201,13 +202,41 @@ impl Agent {
     /// # Errors
     /// If the agent was closed, belongs to the parent process, or cannot ask.
     pub fn status(&self) -> Result<Status, StatusError> {
+        self.asked()?.status()
+    }
+
+    /// What the agent has counted and measured since its start: the host's, if this process uses that one.
+    /// Nobody else in the group is asked. `None` in the local group, which has no agent.
+    ///
+    /// ```no_run
+    /// use distlock::Agent;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::open()?;
+    /// if let Some(metrics) = agent.metrics()? {
+    ///     for (lock, its) in metrics.locks {
+    ///         println!("{lock}: granted {} times, {} wait", its.exclusive, its.waiters);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Agent::status`].
+    pub fn metrics(&self) -> Result<Option<Metrics>, StatusError> {
+        self.asked()?.metrics()
+    }
+
+    /// What tells of itself, if this process may ask it.
+    fn asked(&self) -> Result<&dyn Backend, StatusError> {
         if self.session.is_forked() {
             return Err(StatusError::Forked);
         }
         if self.session.is_closed() {
             return Err(StatusError::Closed);
         }
-        self.session.backend().status()
+        Ok(self.session.backend())
     }
 
     /// Lets a member belong to the group that its files need not know: `id` at `address`. When it

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 pub(crate) use distlock_agent::runtime::Patience;
+use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
 
@@ -37,6 +38,11 @@ pub(crate) trait Backend: Send + Sync {
 
     /// The group's status.
     fn status(&self) -> Result<Status, StatusError>;
+
+    /// What this process's or the host's agent has counted and measured, if there is one.
+    fn metrics(&self) -> Result<Option<Metrics>, StatusError> {
+        Ok(None)
+    }
 
     /// Changes who belongs to the group.
     ///

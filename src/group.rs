@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Previous, Release, Time};
+use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
@@ -71,16 +72,13 @@ impl Backend for Group {
     }
 
     fn status(&self) -> Result<Status, StatusError> {
-        of_either!(self.0, it => it.status()).map_err(|error| match error {
-            runtime::StatusError::Forked => StatusError::Forked,
-            runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
-            runtime::StatusError::Closed(end) => StatusError::Disconnected {
-                reason: end.to_string(),
-            },
-            error => StatusError::Unavailable {
-                reason: error.to_string(),
-            },
-        })
+        of_either!(self.0, it => it.status()).map_err(untold)
+    }
+
+    fn metrics(&self) -> Result<Option<Metrics>, StatusError> {
+        of_either!(self.0, it => it.metrics())
+            .map(Some)
+            .map_err(untold)
     }
 
     fn change(&self, change: Change) -> Result<(), MembersError> {
@@ -105,6 +103,19 @@ impl Backend for Group {
 
     fn close(&self) {
         of_either!(self.0, it => it.close());
+    }
+}
+
+fn untold(error: runtime::StatusError) -> StatusError {
+    match error {
+        runtime::StatusError::Forked => StatusError::Forked,
+        runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
+        runtime::StatusError::Closed(end) => StatusError::Disconnected {
+            reason: end.to_string(),
+        },
+        error => StatusError::Unavailable {
+            reason: error.to_string(),
+        },
     }
 }
 

@@ -36,6 +36,7 @@
 //! | reject an old holder at the resource | [`Fence`], [`FenceChecker`] |
 //! | hand a lock to a child process | [`Guard::inheritable_fd`], [`Announcer`], [`LeaseWatch`] |
 //! | see members, holders and waiters, and what happens to them | [`Agent::status`], [`status`], [`Agent::events`], [`Event`] |
+//! | learn how often, and how long, locks are waited for and held | [`Agent::metrics`], [`metrics`] |
 //! | change who belongs to the group | [`Agent::add_member`], [`Agent::remove_member`], [`Agent::set_voters`] |
 //! | find the order of events | [`clock`], [`multicast`] |
 //!
@@ -109,8 +110,8 @@ pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::election::UnknownAlgorithm as ParseElectionAlgorithmError;
-pub use distlock_agent::runtime::status;
 pub use distlock_agent::runtime::trust::PathTrustError;
+pub use distlock_agent::runtime::{metrics, status};
 pub use driven::Driven;
 pub use election::{Election, Leadership};
 pub use error::{

@@ -24,6 +24,7 @@ use crate::args;
 use crate::exit::{self, Failure, quoted, say};
 use crate::group;
 use crate::manager::{Manager, notify};
+use crate::metrics::Endpoint;
 use crate::quorum;
 use crate::refusal;
 use crate::signals::{self, Signals};
@@ -63,7 +64,12 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     if let Some(watchdog) = manager.watchdog() {
         config = config.with_watchdog(watchdog);
     }
+    // Before the group hears of this member.
+    let endpoint = config.metrics().map(Endpoint::bind).transpose()?;
     let agent = Agent::from_config(config)?;
+    if let Some(endpoint) = &endpoint {
+        endpoint.serve(agent.clone())?;
+    }
     let events = agent.events();
     notify(NotifyState::Ready);
     // Who closed standard output does not want to know.

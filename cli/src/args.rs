@@ -1,5 +1,7 @@
 //! The command line, as the contract fixes it.
 
+mod group;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
+pub(crate) use self::group::Group;
 use crate::exit::{self, Failure};
 
 /// Mutual exclusion for programs on one host or many, without a server.
@@ -57,6 +60,11 @@ pub(crate) enum Command {
     Members(Members),
     /// Show who holds the lock NAME, and who waits for it.
     Who(Who),
+    /// Print what this host's agent counts and measures.
+    ///
+    /// As text that Prometheus and most other tools read. Where the configuration says [metrics] listen,
+    /// the agent serves the same by HTTP, at /metrics.
+    Metrics(Metrics),
     /// Begin anew as a voter, after a majority of the voters has lost its state.
     ///
     /// For this host's member, while its agent is stopped, and at every voter that the file lists.
@@ -377,31 +385,15 @@ pub(crate) struct Who {
     pub(crate) name: OsString,
 }
 
-const GROUP: &str = "Which group";
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Metrics {
+    /// Print OpenMetrics 1.0 in place of the older text format
+    #[arg(long)]
+    pub(crate) openmetrics: bool,
 
-// Which group is meant.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Group {
-    /// The local group: the programs of this user on this host, also where the host has another
-    #[arg(long, help_heading = GROUP, conflicts_with_all = ["socket", "config", "id", "state_dir"])]
-    pub(crate) local: bool,
-
-    /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = GROUP)]
-    pub(crate) socket: Option<PathBuf>,
-
-    /// The group's configuration, to be a member of it [environment: DISTLOCK_CONFIG]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GROUP)]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Which member to be, 1 to 65535 [environment: DISTLOCK_ID]
-    #[arg(long, value_name = "N", help_heading = GROUP,
-          value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) id: Option<u16>,
-
-    /// Where the member keeps what must outlive it [environment: DISTLOCK_STATE_DIR]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = GROUP)]
-    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) group: Group,
 }
 
 impl Command {
@@ -412,20 +404,6 @@ impl Command {
             Self::Elect(elect) => Some((&elect.work, "elect")),
             _ => None,
         }
-    }
-}
-
-impl Group {
-    /// Whether nothing was said.
-    pub(crate) const fn is_empty(&self) -> bool {
-        let Self {
-            local,
-            socket,
-            config,
-            id,
-            state_dir,
-        } = self;
-        !*local && socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
     }
 }
 

@@ -18,6 +18,7 @@ mod keygen;
 mod lease_monitor;
 mod manager;
 mod members;
+mod metrics;
 mod quorum;
 mod recover;
 mod refusal;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Ok(Command::Status(args)) => status::status(&args),
         Ok(Command::Members(args)) => status::members(&args),
         Ok(Command::Who(args)) => status::who(&args),
+        Ok(Command::Metrics(args)) => metrics::metrics(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
         Ok(Command::Config(args)) => config::config(&args.command),

@@ -18,6 +18,7 @@ use super::error::ConfigError;
 use super::fault::Fault;
 use super::locks::{self, read_algorithm, read_locks};
 use super::members::{self, MAX_VOTERS, read_members, read_multicast, read_voters};
+use super::metrics::{Metrics, MetricsAddress};
 use super::syntax;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
@@ -45,6 +46,7 @@ pub(super) struct Contents {
     pub(super) multicast: Option<MulticastAddress>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) command_lines: bool,
+    pub(super) metrics: Option<MetricsAddress>,
 }
 
 struct File {
@@ -59,6 +61,7 @@ struct File {
     insecure: bool,
     command_lines: bool,
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
+    metrics: Option<Metrics>,
     group: Group,
     member: Vec<Spanned<members::Member>>,
     lock: Vec<Spanned<locks::Lock>>,
@@ -78,6 +81,7 @@ impl<'de> Deserialize<'de> for File {
         let insecure = table.optional("insecure");
         let command_lines = table.optional("command_lines");
         let voters = table.optional_s("voters");
+        let metrics = table.optional("metrics");
         let group = table.required("group");
         let member = table.optional("member");
         let lock = table.optional("lock");
@@ -94,6 +98,7 @@ impl<'de> Deserialize<'de> for File {
             insecure: insecure.unwrap_or_default(),
             command_lines: command_lines.unwrap_or_default(),
             voters,
+            metrics,
             group: group?,
             member: member.unwrap_or_default(),
             lock: lock.unwrap_or_default(),
@@ -200,6 +205,7 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
         multicast,
         key_file,
         command_lines: file.command_lines,
+        metrics: file.metrics.as_ref().map(Metrics::read).transpose()?,
     })
 }
 

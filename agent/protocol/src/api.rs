@@ -263,11 +263,15 @@ pub enum Event {
         /// The fencing token that it has had since it entered.
         fence: Fence,
     },
-    /// A loan was taken back by which threads wait for their turn. It may have been made again since; else
-    /// they have to ask.
+    /// A loan was taken back that was entered by, or by which threads wait for their turn. It may have been made
+    /// again since; else they have to ask.
     Recalled {
         /// The lock.
         lock: LockName,
+        /// How often it was entered, also by the thread that is inside.
+        entries: u32,
+        /// Whether threads wait.
+        is_waited: bool,
     },
     /// The request is over, without a grant.
     Ended {

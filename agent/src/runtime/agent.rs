@@ -22,6 +22,7 @@ use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError, StatusError};
 use crate::runtime::api::events::{AgentEvent, Leader};
+use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
 use crate::runtime::disk::state_dir::{StateDir, StateError, StateOwner};
@@ -143,6 +144,14 @@ impl Agent {
     /// [`StatusError`] says why it cannot be told.
     pub fn status(&self) -> Result<Status, StatusError> {
         self.shared.status()
+    }
+
+    /// What was counted and measured since the start. Nobody else is asked.
+    ///
+    /// # Errors
+    /// [`StatusError`] says why it cannot be told.
+    pub fn metrics(&self) -> Result<Metrics, StatusError> {
+        self.shared.metrics()
     }
 
     /// Changes who may be a member of the group, beyond what files say. When it returns, the view that

@@ -4,5 +4,6 @@ pub(crate) mod caller;
 pub(crate) mod description;
 pub(crate) mod error;
 pub(crate) mod events;
+pub mod metrics;
 pub(crate) mod patience;
 pub mod status;

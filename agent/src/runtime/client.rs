@@ -38,6 +38,7 @@ use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError, SessionEnd, StatusError};
 use crate::runtime::api::events::{AgentEvent, Hub, Leader, observe};
+use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
 use crate::runtime::clients::limits::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
@@ -269,6 +270,18 @@ impl Client {
         let asked = self.link.ask(|id| ToAgent::Status { id })?;
         match asked {
             Answer::Status(status) => Ok(*status),
+            _ => Err(StatusError::TimedOut),
+        }
+    }
+
+    /// What the agent has counted and measured.
+    ///
+    /// # Errors
+    /// [`StatusError`] says why it cannot be told.
+    pub fn metrics(&self) -> Result<Metrics, StatusError> {
+        let asked = self.link.ask(|id| ToAgent::Metrics { id })?;
+        match asked {
+            Answer::Metrics(metrics) => Ok(*metrics),
             _ => Err(StatusError::TimedOut),
         }
     }

@@ -14,12 +14,13 @@ use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeI
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError};
 use crate::runtime::api::events::{AgentEvent, Leader};
+use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
 use crate::runtime::os::clock::Reading;
 use crate::runtime::os::fd_passing;
 
-const VERSION: u8 = 10;
+const VERSION: u8 = 11;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most 1 KiB.
 pub const MAX_TO_AGENT: usize = 8 * 1024;
@@ -83,6 +84,8 @@ pub enum ToAgent {
     Leave { slot: u16, how: Release },
     /// To turn its entry in that slot into the request `id`; answered by `Granted` or `Refused`.
     KnowEntry { id: u64, slot: u16 },
+    /// What the agent has counted and measured; answered by `Metrics`.
+    Metrics { id: u64 },
 }
 
 /// What an agent says.
@@ -156,6 +159,8 @@ pub enum FromAgent {
         lock: LockName,
         entry: Option<LentEntry>,
     },
+    /// What was counted and measured.
+    Metrics { id: u64, metrics: Box<Metrics> },
 }
 
 /// Where a client enters a lock by itself.

@@ -1,6 +1,7 @@
-//! What is told to nobody in particular: traces, counters, the watchdog.
+//! What is told to nobody in particular: traces, counts and times, the watchdog.
 
 pub(crate) mod counters;
+pub(crate) mod measured;
 #[cfg(any(test, not(feature = "trace")))]
 #[cfg_attr(
     feature = "trace",

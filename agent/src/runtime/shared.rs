@@ -19,6 +19,7 @@ mod lease;
 mod leave;
 mod lending;
 pub(crate) mod loans;
+mod measure;
 pub(crate) mod membership;
 pub(crate) mod peer_clocks;
 mod requests;

@@ -71,8 +71,12 @@ fn those_that_wait_are_told_that_a_loan_was_taken_back() {
     group.acquire(1, ticket, Wait::Cancelled);
     group.run(ms(100));
     assert!(!loan.is_lent() && group.granted(ticket).is_none());
-    let lock = printer();
-    assert!(group.events.contains(&(node(2), Event::Recalled { lock })));
+    let recalled = Event::Recalled {
+        lock: printer(),
+        entries: 1,
+        is_waited: true,
+    };
+    assert!(group.events.contains(&(node(2), recalled)));
     assert_eq!(loan.leave(ME), Left::Recalled);
     group.release(2, 1_000);
     group.run(ms(100));

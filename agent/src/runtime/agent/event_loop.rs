@@ -235,13 +235,16 @@ impl EventLoop {
             Disk::Here(_) => None,
             Disk::Thread(disk) => {
                 disk.tell_if_slow(self.shared.identity.settings.lease);
-                disk.take_outcome().map(logged)
+                let outcome = disk.take_outcome();
+                outcome.map(|(persisted, took)| (logged(persisted), took))
             }
         };
+        let planned = self.until.filter(|until| *until > Time::ZERO);
+        let late = planned.map(|until| clock::now().since(until));
         let mut core = self.shared.lock_core();
-        core.awake();
-        if let Some(persisted) = persisted {
-            core.persisted(persisted);
+        core.awake(late.unwrap_or_default());
+        if let Some((persisted, took)) = persisted {
+            core.persisted(persisted, took);
         }
         self.readable = (self.readable || core.must_look()) && core.receive(RECEIVE_LIMIT);
         core.expire();
@@ -262,13 +265,15 @@ impl EventLoop {
     /// held meanwhile.
     fn persist(&mut self, mut record: Record) {
         for written in 1..=PERSIST_LIMIT {
+            let begun = clock::now();
             let persisted = match &mut self.files.disk {
                 Disk::Here(state) => state.write(record),
                 Disk::Thread(disk) => return disk.write(record),
             };
             let persisted = logged(persisted.map_err(|error| error.to_string()));
+            let took = clock::now().since(begun);
             let mut core = self.shared.lock_core();
-            core.persisted(persisted);
+            core.persisted(persisted, took);
             let next = (written < PERSIST_LIMIT)
                 .then(|| core.take_persist())
                 .flatten();
@@ -315,9 +320,11 @@ impl EventLoop {
     /// Puts the first record on disk, and waits for it.
     pub(crate) fn persist_first(&mut self, record: Option<Record>) -> Result<(), StateError> {
         if let (Disk::Here(state), Some(record)) = (&mut self.files.disk, record) {
+            let begun = clock::now();
             state.write(record)?;
+            let took = clock::now().since(begun);
             let mut core = self.shared.lock_core();
-            core.persisted(Ok(()));
+            core.persisted(Ok(()), took);
             core.finish();
         }
         Ok(())

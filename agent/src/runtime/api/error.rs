@@ -80,6 +80,24 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
+    /// The word by which it is counted; `None` if the caller is about to enter in another way.
+    pub(crate) fn word(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Busy => "busy",
+            Self::TimedOut => "timed-out",
+            Self::NoQuorum { .. } => "no-quorum",
+            Self::WrongSpec { .. } | Self::NotShareable { .. } | Self::WrongElection { .. } => {
+                "wrong-spec"
+            }
+            Self::Limit => "limit",
+            Self::Closed(_) => "closed",
+            Self::Forked => "forked",
+            Self::Voided => "voided",
+            Self::NoAnswer { .. } => "no-answer",
+            Self::Lent => return None,
+        })
+    }
+
     /// What a refusal means to the caller. Only a deadline cancels a request, and without a quorum
     /// it is not known whether the lock was free.
     pub(crate) fn from_refusal(refusal: Refusal, quorum: impl FnOnce() -> QuorumOverview) -> Self {

@@ -261,7 +261,7 @@ pub struct MemberStatus {
 }
 
 /// How a member is, as far as the one who is asked can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum MemberState {
@@ -277,6 +277,17 @@ pub enum MemberState {
     Left,
     /// Its settings differ from ours.
     Refused,
+}
+
+impl MemberState {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Alive,
+        Self::Joining,
+        Self::Suspect,
+        Self::Unknown,
+        Self::Left,
+        Self::Refused,
+    ];
 }
 
 /// One lock.

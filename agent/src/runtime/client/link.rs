@@ -389,6 +389,7 @@ impl Link {
                     self.take_lent(&lock, entry);
                 }
             }
+            FromAgent::Metrics { id, metrics } => table.answer(id, Ok(Answer::Metrics(metrics))),
             FromAgent::Changed { id, outcome } => table.answer(id, Ok(Answer::Changed(outcome))),
             FromAgent::Event(event) => self.hub.publish(&event),
             FromAgent::Welcome { .. }

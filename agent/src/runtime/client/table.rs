@@ -11,6 +11,7 @@ use super::loan::ClientLoan;
 use crate::protocol::{LockName, Time};
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{ChangeError, SessionEnd, StatusError};
+use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::status::Status;
 use crate::runtime::request::Request;
 use crate::runtime::request::session::Session;
@@ -38,6 +39,7 @@ pub(super) enum Answer {
     Status(Box<Status>),
     Description(Description),
     Changed(Result<(), ChangeError>),
+    Metrics(Box<Metrics>),
 }
 
 impl Table {

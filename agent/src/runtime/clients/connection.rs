@@ -404,6 +404,7 @@ impl Connection {
                 let description = Description::of(&lock, &shared.identity.settings);
                 self.tell(&FromAgent::Described { id, description });
             }
+            ToAgent::Metrics { id } => self.tell_metrics(&core, id),
         }
         core.finish();
         Ok(())

@@ -63,9 +63,10 @@ impl DiskThread {
         })
     }
 
-    /// What became of the record that is written, if that is known by now: why it is not on disk.
-    pub(crate) fn take_outcome(&mut self) -> Option<Result<(), String>> {
-        self.since?;
+    /// What became of the record that is written, if that is known by now: why it is not on disk; and how
+    /// long it took.
+    pub(crate) fn take_outcome(&mut self) -> Option<(Result<(), String>, Duration)> {
+        let since = self.since?;
         let outcome = match self.outcomes.try_recv() {
             Ok(outcome) => outcome,
             Err(TryRecvError::Empty) => return None,
@@ -74,7 +75,7 @@ impl DiskThread {
             }
         };
         (self.since, self.is_told) = (None, false);
-        Some(outcome)
+        Some((outcome, clock::now().since(since)))
     }
 
     pub(crate) fn is_idle(&self) -> bool {

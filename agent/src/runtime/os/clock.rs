@@ -113,6 +113,28 @@ pub(crate) fn time_namespace() -> Option<u64> {
     }
 }
 
+/// A moment by both clocks: to be told by the one, and measured from by the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) wall: SystemTime,
+    pub(crate) at: Time,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self {
+            wall: SystemTime::now(),
+            at: now(),
+        }
+    }
+
+    /// The one that was at `at`, as the wall clock goes now.
+    pub(crate) fn of(at: Time) -> Self {
+        let wall = SystemTime::now() - now().since(at);
+        Self { wall, at }
+    }
+}
+
 /// Wall-clock time since 2025-01-01 00:00 UTC; zero if the clock is set before that.
 pub fn wall() -> Duration {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -26,7 +26,7 @@ use crate::runtime::request::lease_page::LeasePage;
 /// Over for ever.
 pub(crate) const OVER: u64 = 0;
 /// Not yet renewed for the first time: over, and not for ever.
-const NOT_YET: u64 = 1;
+pub(crate) const NOT_YET: u64 = 1;
 
 /// What a grant is worth at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

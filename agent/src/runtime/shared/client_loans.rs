@@ -10,13 +10,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::protocol::{
-    Command, EntryOwner, Failure, Fence, Input, LockName, Release, SharedLoan, Ticket, Time,
+    Command, EntryOwner, Failure, Fence, Input, LockName, Mode, Release, SharedLoan, Ticket, Time,
 };
 use crate::runtime::api::caller::Caller;
-use crate::runtime::os::clock;
+use crate::runtime::os::clock::{self, Moment};
 use crate::runtime::request::loan_page::{LoanSlot, OwnLoanPage, SLOTS, request_of};
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{ClientId, Entry, Held, Sink, Task};
@@ -301,8 +300,7 @@ impl CoreGuard<'_> {
             return;
         };
         let client = inside.and_then(|owner| loans.owners.get(&owner)).copied();
-        let now = clock::now();
-        let since = SystemTime::now() - now.since(lent.slot.since(now));
+        let since = Moment::of(lent.slot.since(clock::now()));
         lent.ticket = None;
         lent.inside = Some(Inside {
             client,
@@ -311,6 +309,7 @@ impl CoreGuard<'_> {
         });
         let entry = Entry {
             lock: lent.lock.clone(),
+            mode: Mode::Exclusive,
             caller: caller.unwrap_or_default(),
             asked: since,
             held: Some(Held { fence: told, since }),

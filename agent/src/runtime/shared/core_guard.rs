@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Ticket, Time};
+use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Settings, Ticket, Time};
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::api::events::Hub;
 use crate::runtime::api::status::ClientsStatus;
 use crate::runtime::net::transport::{Transport, TransportCounters};
+use crate::runtime::observe::measured::Measured;
 use crate::runtime::observe::trace::Tracer;
 use crate::runtime::os::clock;
 use crate::runtime::os::fork::ForkStamp;
@@ -82,12 +83,7 @@ impl Shared {
         Arc::new(Self {
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(Core::new(
-                node,
-                transport,
-                membership,
-                identity.settings.lease,
-            )),
+            core: Mutex::new(Core::new(node, transport, membership, &identity.settings)),
             wakeup,
             driver: Mutex::new(None),
             socket_set,
@@ -193,6 +189,7 @@ pub(crate) struct Core {
     pub(super) active_at: Time,
     /// Notes what happens, if somebody wants to know.
     pub(crate) tracer: Option<Tracer>,
+    pub(crate) measured: Measured,
     /// Who uses the service for clients, as it has last told.
     pub(crate) clients: Option<ClientsStatus>,
 }
@@ -273,7 +270,10 @@ impl CoreGuard<'_> {
                 }
                 guard.perform(output);
             }
-            if let Some(transport) = &mut guard.core.transport {
+            let core = &mut *guard.core;
+            core.measured
+                .has_view(core.node.view().is_some(), clock::now);
+            if let Some(transport) = &mut core.transport {
                 transport.flush();
             }
         });
@@ -361,7 +361,7 @@ impl Core {
         node: Node,
         transport: Transport,
         membership: Membership,
-        lease: Duration,
+        settings: &Settings,
     ) -> Self {
         Self {
             node,
@@ -372,7 +372,7 @@ impl Core {
             lendings: BTreeMap::new(),
             client_loans: ClientLoans::default(),
             next_ticket: 1,
-            session: Session::new(lease),
+            session: Session::new(settings.lease),
             session_number: 0,
             reports: Reports::default(),
             membership,
@@ -387,6 +387,7 @@ impl Core {
             sleeps_until: None,
             active_at: clock::now(),
             tracer: None,
+            measured: Measured::new(settings.locks.keys()),
             clients: None,
         }
     }

@@ -1,14 +1,13 @@
 //! Passes what the core says happened on to those whom it concerns.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::protocol::{Event, Fence, Previous, Refusal, Ticket};
 use crate::runtime::api::error::{AcquireError, SessionEnd};
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::api::status::QuorumStatus;
 use crate::runtime::frames::FromAgent;
-use crate::runtime::os::clock;
+use crate::runtime::os::clock::{self, Moment};
 use crate::runtime::request::Granted;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{Held, Sink, Task};
@@ -28,7 +27,16 @@ impl CoreGuard<'_> {
                 previous,
             } => self.granted(ticket, fence, previous),
             Event::Entered { ticket, fence } => self.entered(ticket, fence),
-            Event::Recalled { lock } => self.recalled(&lock),
+            Event::Recalled {
+                lock,
+                entries,
+                is_waited,
+            } => {
+                self.core.measured.of(&lock).was_lent(entries);
+                if is_waited {
+                    self.recalled(&lock);
+                }
+            }
             Event::Ended { ticket, refusal } => {
                 let node = &self.core.node;
                 let entry = self.core.requests.get(&ticket);
@@ -63,6 +71,7 @@ impl CoreGuard<'_> {
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
             Event::View { epoch, members } => {
                 self.core.reports.note_view(&members);
+                self.core.measured.installs(&members);
                 self.publish(AgentEvent::View { epoch, members });
             }
             Event::Disagreement {
@@ -104,14 +113,16 @@ impl CoreGuard<'_> {
     fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
         let session = Arc::clone(&self.core.session);
         let fence = self.told_fence(fence);
-        let Some(entry) = self.core.requests.get_mut(&ticket) else {
+        let core = &mut *self.core;
+        let Some(entry) = core.requests.get_mut(&ticket) else {
             debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
             return;
         };
-        entry.held = Some(Held {
-            fence,
-            since: SystemTime::now(),
-        });
+        let since = Moment::now();
+        entry.held = Some(Held { fence, since });
+        let waited = since.at.since(entry.asked.at);
+        let of_lock = core.measured.of(&entry.lock);
+        of_lock.grants(entry.mode, waited, previous == Previous::Abandoned);
         match &entry.sink {
             Sink::Thread(request) => {
                 let is_awaited = request.grant(Granted {
@@ -132,15 +143,19 @@ impl CoreGuard<'_> {
                 };
                 if entry.caller.has_lifeline {
                     let page = session.page();
-                    self.core.tasks.push_back(Task::Hand { client, id, page });
+                    core.tasks.push_back(Task::Hand { client, id, page });
                 }
-                self.core.tasks.push_back(Task::Tell { client, message });
+                core.tasks.push_back(Task::Tell { client, message });
             }
         }
     }
 
     pub(crate) fn refused(&mut self, ticket: Ticket, why: AcquireError) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+        let entry = self.core.requests.remove(&ticket);
+        if let (Some(entry), Some(word)) = (&entry, why.word()) {
+            self.core.measured.of(&entry.lock).refuses(word);
+        }
+        match entry.map(|entry| entry.sink) {
             Some(Sink::Thread(request)) => {
                 request.refuse(why);
                 self.notify.push(request);
@@ -154,7 +169,12 @@ impl CoreGuard<'_> {
     }
 
     pub(crate) fn lost(&mut self, ticket: Ticket) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+        let entry = self.core.requests.remove(&ticket);
+        if let Some(entry) = &entry {
+            let is_running = self.core.phase == Phase::Running;
+            self.loses(entry, if is_running { "excluded" } else { "closed" });
+        }
+        match entry.map(|entry| entry.sink) {
             Some(Sink::Thread(request)) => {
                 request.lose();
                 self.notify.push(request);

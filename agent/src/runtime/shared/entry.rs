@@ -2,15 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crossbeam_channel::Sender;
 
-use crate::protocol::{Fence, LockName, Time};
+use crate::protocol::{Fence, LockName, Mode, Time};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::api::status::Status;
 use crate::runtime::frames::FromAgent;
+use crate::runtime::os::clock::Moment;
 use crate::runtime::request::Request;
 use crate::runtime::request::lease_page::LeasePage;
 
@@ -22,8 +22,9 @@ pub(crate) struct ClientId(pub(crate) usize);
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) lock: LockName,
+    pub(crate) mode: Mode,
     pub(crate) caller: Caller,
-    pub(crate) asked: SystemTime,
+    pub(crate) asked: Moment,
     pub(crate) held: Option<Held>,
     pub(super) sink: Sink,
     /// Whether its caller is about to wait by itself, as the lock is lent.
@@ -35,7 +36,7 @@ pub(crate) struct Entry {
 pub(super) struct Listed<'a> {
     pub(super) lock: &'a LockName,
     pub(super) caller: Caller,
-    pub(super) asked: SystemTime,
+    pub(super) asked: Moment,
     pub(super) held: Option<Held>,
 }
 
@@ -55,7 +56,7 @@ impl<'a> From<&'a Entry> for Listed<'a> {
 pub(crate) struct Held {
     /// `None` where the group gives none.
     pub(crate) fence: Option<Fence>,
-    pub(crate) since: SystemTime,
+    pub(crate) since: Moment,
 }
 
 /// Who is to hear what becomes of a request.

@@ -6,11 +6,12 @@ mod tests;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::protocol::{Epoch, Missing, Time};
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::os::clock;
-use crate::runtime::request::session::Session;
+use crate::runtime::request::session::{NOT_YET, OVER, Session};
 use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::entry::{Lease, Task};
 
@@ -20,12 +21,22 @@ impl CoreGuard<'_> {
         self.core.session.limit()
     }
 
+    /// How much is left of the lease; `None` before the first one, and where no lease bounds what is granted.
+    pub(super) fn lease_remaining(&self) -> Option<Duration> {
+        let expiry = self.core.session.expiry();
+        let has_end = !matches!(expiry, OVER | NOT_YET | u64::MAX);
+        has_end.then(|| Time::from_nanos(expiry).since(clock::now()))
+    }
+
     /// Who would have to be there for this member to go on; empty if it can.
     pub(crate) fn missing(&self) -> Vec<Missing> {
         self.core.node.lacking(clock::now())
     }
 
     pub(crate) fn renewed(&mut self, until: Time) {
+        if let Some(margin) = self.lease_remaining() {
+            self.core.measured.lease_margin.note(margin);
+        }
         self.core.session.note_lapse();
         self.core.session.renew(until);
         self.note_expiry();

@@ -98,7 +98,12 @@ impl CoreGuard<'_> {
         if let Some(transport) = self.core.transport.take() {
             self.core.last_counters = transport.counters();
         }
+        let word = match &end {
+            SessionEnd::Closed => "closed",
+            _ => "failed",
+        };
         for (_, entry) in mem::take(&mut self.core.requests) {
+            self.loses(&entry, word);
             if let Sink::Thread(request) = entry.sink {
                 if entry.held.is_some() {
                     request.lose();

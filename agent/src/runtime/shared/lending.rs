@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
 
 use crate::protocol::{LockName, SharedLoan, Ticket, Time};
 use crate::runtime::api::caller::Caller;
-use crate::runtime::os::clock;
+use crate::runtime::os::clock::Moment;
 use crate::runtime::request::{Granted, Request};
 use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::entry::{Held, Listed};
@@ -53,8 +52,6 @@ impl CoreGuard<'_> {
     /// ago: nobody is disturbed.
     pub(super) fn listed_by_loan(&self) -> impl Iterator<Item = Listed<'_>> {
         self.core.lendings.values().flat_map(|lending| {
-            let now = clock::now();
-            let since = move |since: Time| SystemTime::now() - now.since(since);
             let holder = lending.loan.holder().and_then(|(owner, fence)| {
                 let (caller, entered) = match &lending.borrowers {
                     Borrowers::Threads(threads) => {
@@ -63,7 +60,7 @@ impl CoreGuard<'_> {
                     }
                     Borrowers::Clients(slot) => self.core.client_loans.holder(*slot, owner)?,
                 };
-                let (fence, since) = (self.told_fence(fence), since(entered));
+                let (fence, since) = (self.told_fence(fence), Moment::of(entered));
                 Some(Listed {
                     lock: &lending.lock,
                     caller,
@@ -75,10 +72,10 @@ impl CoreGuard<'_> {
                 Borrowers::Threads(_) => Vec::new(),
                 Borrowers::Clients(slot) => self.core.client_loans.waiting(slot),
             };
-            let waiting = waiting.into_iter().map(move |(caller, came)| Listed {
+            let waiting = waiting.into_iter().map(|(caller, came)| Listed {
                 lock: &lending.lock,
                 caller,
-                asked: since(came),
+                asked: Moment::of(came),
                 held: None,
             });
             holder.into_iter().chain(waiting)

@@ -7,15 +7,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use crate::protocol::lock::{Left, Loan};
 use crate::protocol::{
-    Command, EntryOwner, Failure, Fence, Input, LockName, Previous, Release, SharedLoan, Ticket,
-    Time,
+    Command, EntryOwner, Failure, Fence, Input, LockName, Mode, Previous, Release, SharedLoan,
+    Ticket, Time,
 };
 use crate::runtime::api::caller::Caller;
-use crate::runtime::os::clock;
+use crate::runtime::os::clock::{self, Moment};
 use crate::runtime::os::sync::Mutex;
 use crate::runtime::request::session::{GuardState, OVER};
 use crate::runtime::request::{Grant, Granted, Loss, Request};
@@ -238,11 +237,11 @@ impl CoreGuard<'_> {
             // It is about to be taken from the thread, by the process's own wish.
             known.request.loss().fire(Loss::Closed);
         }
-        let entered = borrower.since().unwrap_or_else(clock::now);
-        let since = SystemTime::now() - clock::now().since(entered);
+        let since = Moment::of(borrower.since().unwrap_or_else(clock::now));
         let fence = known.granted.fence;
         let entry = Entry {
             lock,
+            mode: Mode::Exclusive,
             caller: borrower.caller().clone(),
             asked: since,
             held: Some(Held { fence, since }),

@@ -54,6 +54,11 @@ impl PeerClocks {
         self.next
     }
 
+    /// What is proven of the rates of the others' clocks.
+    pub(crate) fn rates(&self) -> impl Iterator<Item = (NodeId, Rate)> {
+        self.peers.iter().map(|(peer, known)| (*peer, known.told))
+    }
+
     /// What `peer`'s clock does that it may not, in words.
     pub(crate) fn complaint(&self, peer: NodeId) -> Option<String> {
         self.peers.get(&peer).and_then(|known| in_words(known.told))

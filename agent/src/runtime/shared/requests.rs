@@ -1,7 +1,5 @@
 //! Callers' requests: made, cancelled, released.
 
-use std::time::SystemTime;
-
 use crossbeam_channel::Receiver;
 
 use crate::protocol::{
@@ -12,6 +10,7 @@ use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, SessionEnd};
 use crate::runtime::api::events::{Leader, observe};
+use crate::runtime::os::clock::Moment;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{Entry, Sink};
 
@@ -41,12 +40,12 @@ impl CoreGuard<'_> {
             return Err(AcquireError::Limit);
         }
         let ticket = self.next_ticket();
-        let asked = SystemTime::now();
         let purpose = caller.purpose;
         let entry = Entry {
             lock: lock.clone(),
+            mode,
             caller,
-            asked,
+            asked: Moment::now(),
             held: None,
             sink,
             goes_by_loan: false,
@@ -117,7 +116,8 @@ impl CoreGuard<'_> {
 
     /// Frees what `ticket` was granted.
     pub(crate) fn release(&mut self, ticket: Ticket, how: Release) {
-        if self.core.requests.remove(&ticket).is_some() {
+        if let Some(entry) = self.core.requests.remove(&ticket) {
+            self.was_held(&entry);
             self.step(Input::Command(&Command::Release { ticket, how }));
             self.leave_if_drained();
         }

@@ -97,8 +97,9 @@ impl CoreGuard<'_> {
         self.core.persist.take()
     }
 
-    /// What became of the record that was last taken: why it is not on disk.
-    pub(crate) fn persisted(&mut self, outcome: Result<(), String>) {
+    /// What became of the record that was last taken: why it is not on disk; and how long it took.
+    pub(crate) fn persisted(&mut self, outcome: Result<(), String>, took: Duration) {
+        self.core.measured.state_write.note(took);
         match outcome {
             Ok(()) => self.step(Input::Persisted),
             Err(what) => self.end(SessionEnd::State { what }),
@@ -143,8 +144,11 @@ impl CoreGuard<'_> {
         self.core.sleeps_until
     }
 
-    /// Says that the agent thread is awake.
-    pub(crate) fn awake(&mut self) {
+    /// Says that the agent thread is awake, and by how much too late.
+    pub(crate) fn awake(&mut self, late: Duration) {
+        if late > Duration::ZERO {
+            self.core.measured.loop_stall.note(late);
+        }
         self.core.sleeps_until = None;
     }
 }

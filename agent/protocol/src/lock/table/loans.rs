@@ -139,9 +139,12 @@ impl Locks {
         };
         borrowed.is_lent = false;
         let recalled = borrowed.loan.recall();
-        if recalled.is_waited {
-            let lock = name.clone();
-            out.events.push(Event::Recalled { lock });
+        if recalled.is_waited || recalled.entries > 0 {
+            out.events.push(Event::Recalled {
+                lock: name.clone(),
+                entries: recalled.entries,
+                is_waited: recalled.is_waited,
+            });
         }
         let Some(lock) = self.table.get_mut(name) else {
             debug_assert!(false, "what is lent is known");

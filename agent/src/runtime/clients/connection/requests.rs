@@ -33,6 +33,11 @@ impl Connection {
         }
     }
 
+    pub(super) fn tell_metrics(&mut self, core: &CoreGuard<'_>, id: u64) {
+        let metrics = Box::new(core.metrics());
+        self.tell(&FromAgent::Metrics { id, metrics });
+    }
+
     /// Ends what the client was granted as the request `id`; if others may work under the lock, once they have
     /// ended.
     pub(super) fn release(

@@ -166,11 +166,11 @@ fn list(lock: &mut PartLock, entry: &Listed<'_>, identity: &Identity) {
             pid: caller.pid,
             command: as_told(&caller.command, identity.command_lines).into_owned(),
             command_pid: caller.command_pid,
-            since: clock::rfc3339(held.since),
+            since: clock::rfc3339(held.since.wall),
             fence: held.fence.map(Fence::as_u64),
         });
     } else {
-        let since = clock::rfc3339(entry.asked);
+        let since = clock::rfc3339(entry.asked.wall);
         lock.waiters.push(WaiterStatus {
             member,
             host,
@@ -205,7 +205,7 @@ impl CoreGuard<'_> {
         self.member_state(id) == MemberState::Alive
     }
 
-    fn member_state(&self, id: NodeId) -> MemberState {
+    pub(in crate::runtime::shared) fn member_state(&self, id: NodeId) -> MemberState {
         let node = &self.core.node;
         match node.peer_state(id) {
             PeerState::Up if node.is_in_view(id) => MemberState::Alive,

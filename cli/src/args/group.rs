@@ -1,0 +1,46 @@
+//! By which flags a command is told which group is meant.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+const GROUP: &str = "Which group";
+
+// Which group is meant.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Group {
+    /// The local group: the programs of this user on this host, also where the host has another
+    #[arg(long, help_heading = GROUP, conflicts_with_all = ["socket", "config", "id", "state_dir"])]
+    pub(crate) local: bool,
+
+    /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = GROUP)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// The group's configuration, to be a member of it [environment: DISTLOCK_CONFIG]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GROUP)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Which member to be, 1 to 65535 [environment: DISTLOCK_ID]
+    #[arg(long, value_name = "N", help_heading = GROUP,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) id: Option<u16>,
+
+    /// Where the member keeps what must outlive it [environment: DISTLOCK_STATE_DIR]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = GROUP)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+impl Group {
+    /// Whether nothing was said.
+    pub(crate) const fn is_empty(&self) -> bool {
+        let Self {
+            local,
+            socket,
+            config,
+            id,
+            state_dir,
+        } = self;
+        !*local && socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
+    }
+}
