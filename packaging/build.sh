@@ -113,6 +113,7 @@ program_tree() {
     sed "s|/usr/bin/|$prefix/bin/|" packaging/systemd/distlock.service \
         >"$tree$prefix/lib/systemd/system/distlock.service"
     install -m 644 packaging/systemd/distlock.socket "$tree$prefix/lib/systemd/system/"
+    install -D -m 644 -t "$share/distlock" packaging/status.schema.json
     install -D -m 644 -t "$doc" README.md SECURITY.md
     install -D -m 644 -t "$doc/doc" doc/*.md
     install -D -m 644 -t "$doc/examples" packaging/distlock.toml

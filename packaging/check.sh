@@ -44,6 +44,8 @@ runs() {
     # shellcheck disable=SC2016 # the command expands it
     [[ $("$path" run x -- sh -c 'echo "$DISTLOCK_NAME $DISTLOCK_FENCE"') == "x "[1-9]* ]] ||
         fail "$path does not run a command"
+    [[ -s ${path%/bin/distlock}/share/distlock/status.schema.json ]] ||
+        fail "$path has no schema of its JSON beside it"
 }
 
 static() {

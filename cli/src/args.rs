@@ -217,12 +217,15 @@ pub(crate) struct Agent {
 #[command(args_override_self = true)]
 pub(crate) struct Status {
     /// Exit with 69 without a quorum or an agent
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     pub(crate) check: bool,
 
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) watch: crate::watch::args::Watch,
 
     #[command(flatten)]
     pub(crate) group: Group,
@@ -376,6 +379,9 @@ pub(crate) struct Who {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) watch: crate::watch::args::Watch,
 
     #[command(flatten)]
     pub(crate) group: Group,

@@ -81,13 +81,22 @@ pub(crate) fn say(message: impl Display) {
 /// # Errors
 /// If standard output takes no more.
 pub(crate) fn print(bytes: &[u8], what: &str) -> Result<ExitCode, Failure> {
+    write(bytes, what).map(|_| ExitCode::SUCCESS)
+}
+
+/// The same; says whether the reader is still there.
+///
+/// # Errors
+/// As for [`print`].
+pub(crate) fn write(bytes: &[u8], what: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(
             IO,
             format_args!("cannot write {what}: {error}; check what standard output goes to"),
         )),
-        _ => Ok(ExitCode::SUCCESS),
     }
 }
 

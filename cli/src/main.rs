@@ -30,6 +30,7 @@ mod status;
 mod terminal;
 mod trace;
 mod waiting;
+mod watch;
 mod way;
 
 use std::process::ExitCode;

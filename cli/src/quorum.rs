@@ -74,6 +74,20 @@ fn who_is_missing(quorum: &QuorumStatus) -> String {
     }
 }
 
+/// Whether there is a quorum, as what follows the time on a line; `before` is whether there was one, if
+/// that is known.
+pub(crate) fn fact(quorum: &QuorumStatus, before: Option<bool>) -> String {
+    let absences = absences(&quorum.absences());
+    match (quorum.ok, quorum.voters.is_empty()) {
+        (true, true) => "view: this member belongs to one".to_owned(),
+        (true, false) if quorum.missing.is_empty() => format!("quorum: {}", who_votes(quorum)),
+        (true, false) => format!("quorum: {}; {absences}", who_votes(quorum)),
+        (false, true) => format!("no view: {absences}"),
+        (false, false) if before == Some(true) => format!("quorum lost: {absences}"),
+        (false, false) => format!("no quorum: {absences}"),
+    }
+}
+
 /// Whether one more voter would help: an even number is no better than one fewer, and with fewer than
 /// three all are needed.
 pub(crate) fn lacks_a_voter(quorum: &QuorumStatus) -> bool {

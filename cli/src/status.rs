@@ -17,6 +17,7 @@ use crate::exit::{self, Failure, clean};
 use crate::group;
 use crate::members;
 use crate::quorum;
+use crate::watch;
 use crate::way;
 
 /// Shows the status.
@@ -24,6 +25,9 @@ use crate::way;
 /// # Errors
 /// If there is no way to the group, or no way out; with `--check`, 69 if there is no quorum.
 pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
+    if let Some(interval) = args.watch.interval() {
+        return watch::watch(&args.group, None, interval, args.json);
+    }
     let status = ask(&args.group, "status")?;
     let code = if args.json {
         #[derive(Serialize)]
@@ -74,6 +78,9 @@ pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
 /// As for [`status`], and 64 if the name is invalid.
 pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
     let name = args.lock_name()?.to_string();
+    if let Some(interval) = args.watch.interval() {
+        return watch::watch(&args.group, Some(&name), interval, args.json);
+    }
     let mut status = ask(&args.group, "who")?;
     status.locks.retain(|lock| lock.name == name);
     if args.json {
@@ -115,6 +122,11 @@ fn ask(flags: &args::Group, command: &str) -> Result<Status, Failure> {
 }
 
 fn print_json(value: &impl Serialize) -> Result<ExitCode, Failure> {
+    exit::print(json_line(value).as_bytes(), "the status")
+}
+
+/// `value` on one line, with what would mislead who reads it escaped.
+pub(crate) fn json_line(value: &impl Serialize) -> String {
     let plain = serde_json::to_string(value).expect("plain data");
     let mut text = String::with_capacity(plain.len() + 1);
     for c in plain.chars() {
@@ -128,7 +140,7 @@ fn print_json(value: &impl Serialize) -> Result<ExitCode, Failure> {
         }
     }
     text.push('\n');
-    exit::print(text.as_bytes(), "the status")
+    text
 }
 
 /// Prints what there is of `parts`, with empty lines between.
@@ -139,7 +151,7 @@ fn print(parts: &[String]) -> Result<ExitCode, Failure> {
 }
 
 /// A new member knows nobody yet. Without a view within one lease, that is what there is to tell.
-fn await_view(agent: &Agent) {
+pub(crate) fn await_view(agent: &Agent) {
     let events = agent.events();
     let deadline = clock::now() + agent.lease().unwrap_or_default();
     while agent.status().is_ok_and(|status| status.epoch == 0) {
@@ -300,7 +312,7 @@ fn locks_table(status: &Status) -> String {
 }
 
 /// The word that JSON has for it too.
-fn state(state: MemberState) -> &'static str {
+pub(crate) fn state(state: MemberState) -> &'static str {
     match state {
         MemberState::Alive => "alive",
         MemberState::Joining => "joining",

@@ -3,6 +3,7 @@
 //! The field names are those of `distlock status --json`, which begins with [`SCHEMA`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,10 @@ use crate::protocol::{Absence, Missing, NodeId, QuorumOverview, Time};
 /// The number of the JSON's schema. Fields may be added under the same number; it is raised when one
 /// is taken away or changes its meaning.
 pub const SCHEMA: u32 = 1;
+
+/// How long the other members have to report. A status that took as long may lack the callers of a member
+/// that is alive, and did not answer.
+pub const REPORT_TIME: Duration = Duration::from_millis(300);
 
 /// A whole group, as one member sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

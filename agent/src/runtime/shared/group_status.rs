@@ -25,8 +25,6 @@ use crate::protocol::{Command, LockName, NodeId, Settings, Time};
 use crate::runtime::api::status::{HolderStatus, Status, WaiterStatus};
 use crate::runtime::shared::entry::{Asker, ClientId};
 
-/// How long the other members have.
-const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a thread waits for the agent thread, beyond the time of two questions: another may be
 /// out.
 const GRACE: Duration = Duration::from_secs(2);

@@ -8,14 +8,14 @@ use crossbeam_channel::bounded;
 
 use crate::protocol::{Command, Input, NodeId};
 use crate::runtime::api::error::StatusError;
-use crate::runtime::api::status::Status;
+use crate::runtime::api::status::{REPORT_TIME, Status};
 use crate::runtime::frames::MAX_FROM_AGENT;
 use crate::runtime::os::clock;
 use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::Asker;
 use crate::runtime::shared::group_status::{
-    GRACE, HEADER_LEN, ITEM_LEN, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_PART, Note, PATIENCE, Part,
-    Question, Report, VERSION,
+    GRACE, HEADER_LEN, ITEM_LEN, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_PART, Note, Part, Question, Report,
+    VERSION,
 };
 
 impl Shared {
@@ -38,7 +38,7 @@ impl Shared {
         let asked = core.ask_status(Asker::Thread(sender));
         core.finish_as_application();
         asked?;
-        let deadline = clock::now() + 2 * PATIENCE + GRACE;
+        let deadline = clock::now() + 2 * REPORT_TIME + GRACE;
         self.drive(Some(deadline), &|| !receiver.is_empty());
         match receiver.recv_timeout(deadline.since(clock::now())) {
             Ok(status) => Ok(Arc::unwrap_or_clone(status)),
@@ -81,7 +81,7 @@ impl CoreGuard<'_> {
             missing: heard.clone(),
             parts: BTreeMap::new(),
             len: 0,
-            deadline: clock::now() + PATIENCE,
+            deadline: clock::now() + REPORT_TIME,
             askers: mem::take(&mut reports.waiting),
         });
         for to in heard {
