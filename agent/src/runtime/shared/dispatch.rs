@@ -52,7 +52,7 @@ impl CoreGuard<'_> {
             Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
                 tracing::error!(
-                    "voting disabled, inconsistent Raft log: {why}; restart this agent"
+                    event = "voter-broken", "voting disabled, inconsistent Raft log: {why}; restart this agent"
                 );
             }
             Event::Quorum(overview) => {
