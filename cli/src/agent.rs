@@ -19,17 +19,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
+use tracing::Level;
 
-use crate::args;
-use crate::exit::{self, Failure, quoted, say};
+use crate::args::{self, LogFormat};
+use crate::exit::{self, Failure, quoted};
 use crate::group;
+use crate::log;
 use crate::manager::{Manager, notify};
 use crate::metrics::Endpoint;
 use crate::quorum;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::differs;
-use crate::way;
 
 /// Open files for as many clients as an agent takes: a stream, a process, a command's pipe and the
 /// command for each of 4,096, and some for the agent itself.
@@ -40,6 +41,17 @@ const OPEN_FILES: u64 = 4 * 4_096 + 256;
 /// # Errors
 /// Whatever keeps it from starting, or ends it before its time.
 pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
+    log::start(args.log_format, Level::INFO);
+    match (serve(args), args.log_format) {
+        (Err(failure), LogFormat::Json) => {
+            tracing::error!(event = "ended", "{failure}");
+            Ok(failure.code())
+        }
+        (done, _) => done,
+    }
+}
+
+fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     // Before anything else is opened or started.
     let manager = Manager::meet()?;
     // Its socket is where it serves, and not an agent to connect to.
@@ -56,7 +68,6 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     set_dumpable(false).map_err(|errno| refusal::system("forbid core dumps", errno))?;
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
-    way::tell_warnings();
     let mut config = place.of(member.load()?);
     if let Some(dir) = &args.trace {
         config = config.with_trace(dir);
@@ -223,17 +234,33 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
             Ok(Event::View { epoch, members }) => {
                 strangers.clear();
                 let ids: Vec<_> = members.iter().map(ToString::to_string).collect();
-                say(format_args!(
+                tracing::info!(
+                    event = "view",
+                    epoch = epoch.as_u32(),
                     "epoch {epoch} is in force, of members {}",
                     ids.join(", ")
-                ));
+                );
             }
             Ok(Event::Suspect { member } | Event::Alive { member })
                 if strangers.contains(&member) => {}
-            Ok(Event::Suspect { member }) => say(format_args!("member {member} is silent")),
-            Ok(Event::Alive { member }) => say(format_args!("member {member} is heard again")),
-            Ok(Event::Quorum(told)) if told.ok => say("there is a quorum again"),
-            Ok(Event::Quorum(told)) => say(quorum::failure(&told)),
+            Ok(Event::Suspect { member }) => {
+                let id = member.as_u16();
+                tracing::warn!(event = "silent", member = id, "member {member} is silent");
+            }
+            Ok(Event::Alive { member }) => {
+                let id = member.as_u16();
+                tracing::info!(
+                    event = "heard",
+                    member = id,
+                    "member {member} is heard again"
+                );
+            }
+            Ok(Event::Quorum(told)) if told.ok => {
+                tracing::info!(event = "quorum", "there is a quorum again");
+            }
+            Ok(Event::Quorum(told)) => {
+                tracing::error!(event = "no-quorum", "{}", quorum::failure(&told));
+            }
             Ok(Event::Disagreement {
                 member,
                 key,
@@ -246,7 +273,16 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 if refused {
                     return Ended::Refused(why);
                 }
-                say(why);
+                let id = member.as_u16();
+                tracing::error!(event = "files-differ", member = id, "{why}");
+            }
+            Ok(Event::Excluded { epoch }) => {
+                tracing::error!(
+                    event = "excluded",
+                    epoch = epoch.as_u32(),
+                    "the group has gone on without this member, which was silent for too long, in epoch \
+                     {epoch}: what it held is lost; it comes back by itself"
+                );
             }
             Ok(Event::Removed) => return Ended::Refused(removed()),
             Ok(Event::Superseded) | Err(_) => return Ended::Itself,

@@ -209,8 +209,19 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) trace: Option<PathBuf>,
 
+    /// How to tell on standard error what happens
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+
     #[command(flatten)]
     pub(crate) group: Group,
+}
+
+/// How what happens is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Args)]

@@ -61,6 +61,10 @@ impl Failure {
     /// Says why on standard error, and gives the code.
     pub(crate) fn report(&self) -> ExitCode {
         say(self);
+        self.code()
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
 }

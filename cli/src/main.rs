@@ -16,6 +16,7 @@ mod guardian;
 mod holder;
 mod keygen;
 mod lease_monitor;
+mod log;
 mod manager;
 mod members;
 mod metrics;

@@ -39,7 +39,9 @@ impl Subscriber for Warnings {
 struct Line<'a>(&'a mut String);
 
 impl Visit for Line<'_> {
-    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
-        *self.0 += &format!("{value:?}\n");
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            *self.0 += &format!("{value:?}\n");
+        }
     }
 }

@@ -80,7 +80,7 @@ struct Work {
 
 /// Logs a failure: before the core's mutex is taken, as the log may be slow.
 fn logged(persisted: Result<(), String>) -> Result<(), String> {
-    persisted.inspect_err(|what| tracing::error!("{what}"))
+    persisted.inspect_err(|what| tracing::error!(event = "state-write-failed", "{what}"))
 }
 
 impl EventLoop {
@@ -151,7 +151,7 @@ impl EventLoop {
             Err(_) => Some(SessionEnd::Panicked),
         };
         if let Some(end) = end {
-            tracing::error!("{end}");
+            tracing::error!(event = "agent-failed", "{end}");
             let mut core = self.shared.lock_core();
             core.end(end);
             core.finish();
@@ -345,11 +345,18 @@ impl EventLoop {
             Some(Ok(keys)) => {
                 let ids: Vec<_> = keys.ids().map(|id| id.to_string()).collect();
                 let path = file.path().display();
-                tracing::info!("{path} has changed: its keys are {}", ids.join(", "));
+                tracing::info!(
+                    event = "keys-changed",
+                    "{path} has changed: its keys are {}",
+                    ids.join(", ")
+                );
                 self.shared.lock_core().change_keys(keys);
             }
             Some(Err(error)) => {
-                tracing::error!("{error}; the keys that were read before stay in use");
+                tracing::error!(
+                    event = "keys-refused",
+                    "{error}; the keys that were read before stay in use"
+                );
             }
         }
     }

@@ -102,6 +102,7 @@ pub(super) fn prepare(
     };
     if settings.failure == Failure::PresumeFailed {
         tracing::warn!(
+            event = "presume-failed",
             "failure = \"presume-failed\": a member that is silent is presumed gone, so two can \
              hold a lock at once when one of them only stood still or was cut off, and there \
              are no fences; to be safe from that, leave the key out"
@@ -187,6 +188,7 @@ fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
             .any(|address| matches!(address, Address::Udp(_)))
         {
             tracing::warn!(
+                event = "unsealed",
                 "datagrams on loopback are not sealed: any user of this host can end an agent, or \
                  let two in at once; to be safe from that, write a key with distlock keygen, and \
                  give all members key_file, or use unix addresses"
@@ -194,6 +196,7 @@ fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
         }
     } else {
         tracing::warn!(
+            event = "unsealed",
             "datagrams leave this host and are not sealed (insecure = true): whoever can send some to a \
              member can let two in at once; to be safe from that, write a key with distlock keygen, \
              and give all members key_file"
@@ -222,6 +225,7 @@ fn warn_of_voting(settings: &Settings, members: usize) {
     let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_UPTIME.as_secs_f64();
     let probability = violation_probability(members as u32, votes as u32, forgets);
     tracing::warn!(
+        event = "probabilistic",
         "algorithm = \"voting\" excludes with some probability only: a lock is held with {votes} of \
          {members} votes; if each member forgot its vote once an hour, a second one would get in \
          beside one that is inside for 30 s with a probability of {probability:.1e}; there are no \

@@ -114,7 +114,10 @@ impl Lifeline {
     pub(crate) fn has_ended(&mut self) -> bool {
         drop(self.own.take());
         let has_writer = self.fifo.has_writer().unwrap_or_else(|error| {
-            tracing::warn!("a command's lifeline cannot be read: {error}; it counts as there");
+            tracing::warn!(
+                event = "lifeline-failed",
+                "a command's lifeline cannot be read: {error}; it counts as there"
+            );
             true
         });
         !has_writer
@@ -149,6 +152,7 @@ impl Lifeline {
         if sent == Err(Some(Errno::EPERM as i32)) && !self.is_powerless {
             self.is_powerless = true;
             tracing::warn!(
+                event = "command-not-ended",
                 "this agent may not end the command {}, which is another user's: its lock stays \
                  taken until it has ended; end it, or let the agent have CAP_KILL",
                 group.number()
@@ -299,7 +303,10 @@ impl Lifelines {
             registry.register(&mut SourceFd(&fd), Token(token), Interest::READABLE)
         });
         if let Err(error) = registered {
-            tracing::warn!("a command's lifeline cannot be waited for: {error}");
+            tracing::warn!(
+                event = "lifeline-failed",
+                "a command's lifeline cannot be waited for: {error}"
+            );
             waited.look = Some(clock::now());
         }
         self.noted.insert(token);

@@ -269,7 +269,10 @@ impl Service {
     pub(crate) fn tell_status(&mut self, status: &Status, askers: &[(ClientId, u64)]) {
         let encoded = frames::encode_status(status);
         if let Err(error) = &encoded {
-            tracing::error!("a status cannot be written: {error}");
+            tracing::error!(
+                event = "client-not-told",
+                "a status cannot be written: {error}"
+            );
         }
         for &(client, id) in askers {
             match &encoded {
@@ -327,7 +330,7 @@ impl Service {
         let now = clock::now();
         if self.tell_at <= now {
             self.tell_at = now + TELL_EVERY;
-            tracing::warn!("{what}; the status counts them");
+            tracing::warn!(event = "clients-refused", "{what}; the status counts them");
         }
     }
 

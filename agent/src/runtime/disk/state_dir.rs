@@ -79,6 +79,7 @@ impl StateDir {
         let lock = lock_dir(path, keeper)?;
         if is_forgetful(path) {
             tracing::warn!(
+                event = "state-in-memory",
                 "the state directory {} is in memory and lost at a reboot: choose one on a disk",
                 path.display()
             );
@@ -180,6 +181,7 @@ impl StateDir {
             (Some(then), Some(now)) if then != now => Err(StateError::OtherMachine { path }),
             (Some(_), None) => {
                 tracing::warn!(
+                    event = "machine-unknown",
                     "/etc/machine-id cannot be read, so nobody can tell whether {} was copied \
                      from another machine",
                     path.display()

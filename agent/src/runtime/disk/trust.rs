@@ -178,6 +178,7 @@ pub fn tell_of_writers(path: &Path, metadata: &Metadata) {
     match checked {
         Ok(()) | Err(PathTrustError::Io { .. }) => {}
         Err(why) => tracing::warn!(
+            event = "configuration-writable",
             "others can change the configuration, and so whom this member believes: {why}; {}",
             why.advice()
         ),

@@ -98,6 +98,7 @@ impl DiskThread {
         if is_slow && !self.is_told {
             self.is_told = true;
             tracing::warn!(
+                event = "disk-slow",
                 "the disk takes longer than a lease to keep this member's state: until it is done, \
                  this member agrees to no view, and the others may have to do without it"
             );
@@ -113,7 +114,10 @@ impl Drop for DiskThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that writes the state panicked");
+            tracing::error!(
+                event = "state-write-failed",
+                "the thread that writes the state panicked"
+            );
         }
     }
 }

@@ -448,6 +448,7 @@ impl Transport {
 /// The kernel does not drop for this member what no member sent.
 fn warn_of_floods(why: &str) {
     tracing::warn!(
+        event = "no-filter",
         "the kernel does not filter what comes to this member ({why}): whoever can send to its port \
          can fill its queue, so that members are not heard, and leases run out; let a firewall pass \
          nothing there but what members send, or raise the sysctl net.core.optmem_max if \
@@ -471,6 +472,8 @@ fn is_safe(id: NodeId, path: &Path) -> bool {
         return true;
     };
     tracing::warn!(
+        event = "address-unsafe",
+        member = id.as_u16(),
         "nothing is sent to member {id}, as others could put a socket of theirs at its address: \
          {why}; {}",
         why.advice()

@@ -17,6 +17,7 @@ pub(crate) fn open(
     _has_thread: bool,
 ) -> Option<(Tracer, Writer)> {
     tracing::warn!(
+        event = "trace-failed",
         "there is no trace of member {me} of {:?} in {}: this program was built without the feature \
          \"trace\" of the crate distlock; build it with that, or unset DISTLOCK_TRACE and do not call \
          with_trace",

@@ -55,7 +55,10 @@ impl Drop for WithoutKill {
         });
         if let Err(error) = again {
             // What is permitted may be made effective, so this does not happen.
-            tracing::error!("this agent has lost CAP_KILL: {error}; restart it");
+            tracing::error!(
+                event = "capability-lost",
+                "this agent has lost CAP_KILL: {error}; restart it"
+            );
         }
     }
 }

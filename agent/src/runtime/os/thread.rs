@@ -24,6 +24,9 @@ pub(crate) fn join(thread: &Mutex<Option<JoinHandle<()>>>) {
     let Some(thread) = slot.take() else { return };
     // `std::thread::current` panics in the destructors of a C thread's data.
     if thread.as_pthread_t() != pthread_self() && thread.join().is_err() {
-        tracing::error!("a thread of the agent panicked at its end");
+        tracing::error!(
+            event = "agent-failed",
+            "a thread of the agent panicked at its end"
+        );
     }
 }

@@ -144,7 +144,10 @@ impl CoreGuard<'_> {
         let loans = &mut self.core.client_loans;
         if known.is_none() {
             let slot = page.slot(index).unwrap_or_else(|error| {
-                tracing::warn!("no memory to lend the lock {lock} to clients in: {error}");
+                tracing::warn!(
+                    event = "loan-memory",
+                    "no memory to lend the lock {lock} to clients in: {error}"
+                );
                 None
             })?;
             let lent = Lent {
@@ -178,6 +181,7 @@ impl CoreGuard<'_> {
                 Err(error) => {
                     loans.has_failed = true;
                     tracing::warn!(
+                        event = "loan-memory",
                         "no memory to lend locks to clients in, who ask instead: {error}"
                     );
                 }

@@ -60,6 +60,7 @@ impl CoreGuard<'_> {
             Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
                 tracing::error!(
+                    event = "voter-broken",
                     "voting disabled, inconsistent Raft log: {why}; restart this agent"
                 );
             }

@@ -132,7 +132,10 @@ impl Leader<'_> {
                 left => left.map(|left| left - SHORT / 2),
             };
             if let Err(error) = self.shared.socket_set.wait(timeout) {
-                tracing::error!("cannot wait for the member's sockets: {error}");
+                tracing::error!(
+                    event = "wait-failed",
+                    "cannot wait for the member's sockets: {error}"
+                );
                 break;
             }
             if request.is_decided() {

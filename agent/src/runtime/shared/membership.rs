@@ -74,7 +74,11 @@ impl Membership {
         for (&node, address) in &overrides.added {
             match address.parse() {
                 Ok(address) => drop(self.present.insert(node, address)),
-                Err(error) => tracing::error!("member {node} cannot be reached: {error}"),
+                Err(error) => tracing::error!(
+                    event = "address-unusable",
+                    member = node.as_u16(),
+                    "member {node} cannot be reached: {error}"
+                ),
             }
         }
         self.present

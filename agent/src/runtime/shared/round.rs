@@ -77,7 +77,10 @@ impl CoreGuard<'_> {
             Phase::Draining { deadline } if deadline <= now => {
                 // Without a goodbye, and with a record that says so: who comes after this incarnation
                 // waits out what its clients may still do.
-                tracing::warn!("clients still hold locks one lease after they were asked for them");
+                tracing::warn!(
+                    event = "clients-stay",
+                    "clients still hold locks one lease after they were asked for them"
+                );
                 self.end(SessionEnd::Closed);
             }
             Phase::Leaving { deadline } if deadline <= now => self.end(SessionEnd::Closed),

@@ -77,7 +77,10 @@ impl Wakeup {
 impl ThreadWakeup {
     pub(crate) fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!("cannot wake the agent thread: {error}");
+            tracing::error!(
+                event = "wait-failed",
+                "cannot wake the agent thread: {error}"
+            );
         }
     }
 
@@ -92,7 +95,10 @@ impl ThreadWakeup {
         match self.alarm.set_by(until, now) {
             Ok(()) => None,
             Err(error) => {
-                tracing::error!("cannot set the agent's timer: {error}");
+                tracing::error!(
+                    event = "wait-failed",
+                    "cannot set the agent's timer: {error}"
+                );
                 Some(SHORT)
             }
         }
@@ -108,7 +114,10 @@ impl CallersAlarm {
             set = set.and(signal.set(at).map_err(Into::into));
         }
         if let Err(error) = set {
-            tracing::error!("cannot set the agent's timer: {error}");
+            tracing::error!(
+                event = "wait-failed",
+                "cannot set the agent's timer: {error}"
+            );
         }
     }
 

@@ -54,14 +54,20 @@ impl With {
 impl Output {
     pub(super) fn put(&mut self, message: &FromAgent) {
         if let Err(error) = frames::put(&mut self.bytes, message, MAX_FROM_AGENT) {
-            tracing::error!("a message to a client cannot be written: {error}");
+            tracing::error!(
+                event = "client-not-told",
+                "a message to a client cannot be written: {error}"
+            );
         }
     }
 
     /// Adds a status as [`frames::encode_status`] has written it down.
     pub(super) fn put_status(&mut self, id: u64, status: &[u8]) {
         if let Err(error) = frames::put_status(&mut self.bytes, id, status) {
-            tracing::error!("a status for a client cannot be written: {error}");
+            tracing::error!(
+                event = "client-not-told",
+                "a status for a client cannot be written: {error}"
+            );
         }
     }
 

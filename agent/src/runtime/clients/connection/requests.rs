@@ -84,7 +84,10 @@ impl Connection {
             Ok(lifeline) => lifeline,
             Err(error) => {
                 if error.raw_os_error() != Some(libc::EMFILE) {
-                    tracing::warn!("cannot make a lifeline for a command: {error}");
+                    tracing::warn!(
+                        event = "lifeline-failed",
+                        "cannot make a lifeline for a command: {error}"
+                    );
                 }
                 self.count_refused(FEW_DESCRIPTORS);
                 let why = AcquireError::Limit;

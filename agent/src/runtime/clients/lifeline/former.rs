@@ -64,7 +64,10 @@ impl Former {
         self.look = now + LOOK;
         self.left.retain_mut(|lifeline| !lifeline.has_ended());
         if self.left.is_empty() {
-            tracing::info!("the commands of this agent's last incarnation have ended");
+            tracing::info!(
+                event = "former-commands-ended",
+                "the commands of this agent's last incarnation have ended"
+            );
             return true;
         }
         if now >= self.kill {
@@ -79,6 +82,7 @@ impl Former {
             let known: Vec<_> = self.left.iter().filter_map(Lifeline::command).collect();
             let known: Vec<_> = known.iter().map(ToString::to_string).collect();
             tracing::warn!(
+                event = "former-commands",
                 "{} of the commands that this agent's last incarnation let in have not ended (process \
                  groups known: {}): nobody is let in here before; see what they do, and end them",
                 self.left.len(),

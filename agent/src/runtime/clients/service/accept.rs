@@ -46,7 +46,7 @@ impl Service {
                         self.tell_log(&format!("a client was turned away: {error}"));
                     }
                     Err(error) => {
-                        tracing::warn!("cannot accept clients: {error}");
+                        tracing::warn!(event = "accept-failed", "cannot accept clients: {error}");
                         self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
                         return;
                     }
@@ -58,7 +58,7 @@ impl Service {
                 Err(error) if is_transient(&error) => {}
                 Err(error) => {
                     // Out of descriptors: those who are connected are served on.
-                    tracing::warn!("cannot accept clients: {error}");
+                    tracing::warn!(event = "accept-failed", "cannot accept clients: {error}");
                     self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
                     return;
                 }

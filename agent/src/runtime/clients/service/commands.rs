@@ -86,6 +86,7 @@ impl Service {
         let kill = lifeline::kill_at(self.lease.until, lease);
         if self.lifelines.evict_all(now, kill) {
             tracing::warn!(
+                event = "commands-ended",
                 "the lease was not renewed and is nearly over: commands that run under locks are \
                  ended; see whether a majority of the members can be reached"
             );

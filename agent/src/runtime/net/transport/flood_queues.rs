@@ -287,6 +287,7 @@ impl Queue {
     fn let_go(&mut self) {
         if let Err(error) = udp::let_go(&self.socket) {
             tracing::warn!(
+                event = "flood-queue-failed",
                 "what comes from {} stays in a queue of its own, which closes: {error}",
                 self.address
             );
@@ -333,11 +334,15 @@ impl Source {
         self.told = Some((now, is_opened));
         match failed {
             None => tracing::warn!(
+                event = "flood",
+                member = member.as_u16(),
                 "a flood comes from the address of member {member}: more of it is dropped than is taken. \
                  It waits in a queue of its own, so that the others are heard; the status says what it \
                  is; find out who sends it, and keep it from this member by a firewall"
             ),
             Some(why) => tracing::warn!(
+                event = "flood",
+                member = member.as_u16(),
                 "a flood comes from the address of member {member}, which cannot have a queue of its \
                  own ({why}): other members may not be heard meanwhile, and leases run out; keep it \
                  from this member by a firewall"

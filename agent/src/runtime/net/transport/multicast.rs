@@ -98,6 +98,7 @@ impl Transport {
         if !found.unreached.is_empty() {
             let ids: Vec<_> = found.unreached.iter().map(NodeId::to_string).collect();
             tracing::warn!(
+                event = "multicast-unreached",
                 "multicast does not reach {}, and all is sent there directly: see that the files \
                  there have multicast = \"{}\", and that the network carries that",
                 ids.join(", "),

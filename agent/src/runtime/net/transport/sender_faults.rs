@@ -104,6 +104,8 @@ impl SenderFaults {
         let (count, lasted) = (repeated.count, now.since(repeated.first));
         if repeated.is_certain() && self.told.insert((from, fault)) {
             tracing::warn!(
+                event = "datagrams-refused",
+                member = from.as_u16(),
                 "what comes from the address of member {from} {fault}: {count} datagrams in {} s, and \
                  none that can be taken; it is not heard: {}",
                 lasted.as_secs(),

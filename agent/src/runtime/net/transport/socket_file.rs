@@ -109,6 +109,7 @@ fn open(
     let lock = lock(File::open(directory)?)?;
     if lock.is_none() {
         tracing::warn!(
+            event = "directory-locked",
             "another process keeps the directory {0} locked, which is there so that no two agents \
              take one socket over at once; see who does (fuser {0}), and let only who has to read \
              that directory",

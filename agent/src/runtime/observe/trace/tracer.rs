@@ -39,6 +39,7 @@ pub(crate) fn open(
         Ok(writer) => writer,
         Err(error) => {
             tracing::warn!(
+                event = "trace-failed",
                 "cannot write a trace below {}: {error}; this agent runs without; to trace it, \
                  name another directory and start it again",
                 dir.display()
@@ -64,6 +65,7 @@ pub(crate) fn open(
         Ok(writer) => Some((tracer, writer)),
         Err(error) => {
             tracing::warn!(
+                event = "trace-failed",
                 "there is no trace: its thread cannot be started ({error}); the agent goes on without"
             );
             None

@@ -93,6 +93,7 @@ impl TraceWriter {
     /// Says why the trace ends. The receiver goes with it, and then nothing is noted any more.
     fn give_up(self, error: &io::Error) {
         tracing::warn!(
+            event = "trace-failed",
             "the trace {} ends here: {error}; the agent goes on without; make room, or name \
              another directory, and start it again to trace it",
             self.path.display()

@@ -168,8 +168,14 @@ impl CoreGuard<'_> {
             Ok(bytes) if bytes.len() <= Command::MAX_NOTE => {
                 self.step(Input::Command(&Command::Note { to, bytes }));
             }
-            Ok(bytes) => tracing::error!("a note of {} bytes is too long", bytes.len()),
-            Err(error) => tracing::error!("a note cannot be written: {error}"),
+            Ok(bytes) => tracing::error!(
+                event = "note-failed",
+                "a note of {} bytes is too long",
+                bytes.len()
+            ),
+            Err(error) => {
+                tracing::error!(event = "note-failed", "a note cannot be written: {error}")
+            }
         }
     }
 }

@@ -79,6 +79,7 @@ impl CoreGuard<'_> {
         {
             let agreed = &self.core.membership.overrides.voters;
             tracing::warn!(
+                event = "voters-differ",
                 "this file lists other voters ({}) than the group has agreed on ({}), and is not \
                  asked any more: to change who votes, run 'distlock members voters ID…'",
                 ids(listed),

@@ -88,11 +88,17 @@ impl CoreGuard<'_> {
         }
         match in_words(rate).filter(|_| is_news) {
             Some(words) => tracing::warn!(
+                event = "clock-rate",
+                member = from.as_u16(),
                 "member {from}: {words}; a holder whose clock is too slow can believe in its lease \
                  when another is let in already, and only fences tell them apart: see to the \
                  clocks of both hosts"
             ),
-            None if is_news => tracing::warn!("member {from}: its clock keeps to its bounds again"),
+            None if is_news => tracing::warn!(
+                event = "clock-rate-mended",
+                member = from.as_u16(),
+                "member {from}: its clock keeps to its bounds again"
+            ),
             None => {}
         }
     }
