@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -150,6 +151,20 @@ fn the_page_is_served_at_a_port() {
         .expect("a limit");
     let (_, page) = asked(stream, GET);
     assert_eq!(numbers(&page)["distlock_members{state=\"alive\"}"], 1.0);
+}
+
+#[test]
+fn the_page_is_not_served_where_everybody_can_replace_its_socket() {
+    let group = Group::unix(1);
+    let place = tempfile::tempdir().expect("a directory");
+    listens_at(&group, &format!("unix:{}/metrics", place.path().display()));
+    let mode = |mode| fs::set_permissions(place.path(), fs::Permissions::from_mode(mode));
+    mode(0o777).expect("a mode");
+    refuses(group.agent_command(1), 78, &["metrics", "chmod o-w"]);
+    assert_eq!(fs::read_dir(place.path()).expect("it").count(), 0);
+    mode(0o1777).expect("a mode");
+    let agent = group.agent(1);
+    assert!(agent.end_by(Signal::SIGTERM).success());
 }
 
 /// What others' names of locks are seen by is to be near.

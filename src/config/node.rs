@@ -10,7 +10,7 @@ use distlock_agent::runtime::{Address, Endpoint, Listener, MulticastAddress, Wat
 use super::error::ConfigError;
 use super::metrics::MetricsAddress;
 
-/// One member's part of a [`Config`]: for [`Agent::from_config`](crate::Agent::from_config) and
+/// One member's part of a [`Config`](super::Config): for [`Agent::from_config`](crate::Agent::from_config) and
 /// [`Driven::from_config`](crate::Driven::from_config).
 ///
 /// ```
@@ -194,7 +194,7 @@ impl NodeConfig {
     }
 }
 
-/// So that [`Agent::from_config`](crate::Agent) takes what [`Config::node`] returns as it is.
+/// So that [`Agent::from_config`](crate::Agent) takes what [`Config::node`](super::Config::node) returns as it is.
 impl TryFrom<Result<Self, ConfigError>> for NodeConfig {
     type Error = ConfigError;
 

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use distlock::Agent;
 use distlock::config::MetricsAddress;
-use distlock_agent::runtime::clock;
+use distlock_agent::runtime::{clock, trust};
 
 use super::page;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::{CONFIG, Failure, UNAVAILABLE};
 use crate::refusal;
 
 /// How long a reader may take to ask, and again to read the answer.
@@ -65,8 +65,18 @@ impl Endpoint {
     /// Takes the place at `address`.
     ///
     /// # Errors
-    /// If it cannot be had: 77 without the permission, 69 otherwise.
+    /// If it cannot be had: 77 without the permission, 78 where others could take it away, 69 otherwise.
     pub(crate) fn bind(address: &MetricsAddress) -> Result<Self, Failure> {
+        if let MetricsAddress::Unix(path) = address {
+            let directory = path.parent().unwrap_or(path);
+            trust::own_directory(directory).map_err(|why| {
+                let what = format!(
+                    "the metrics are not served at {address}: {why}; {}, or change [metrics] listen",
+                    why.advice()
+                );
+                Failure::new(CONFIG, what)
+            })?;
+        }
         let bound = match address {
             MetricsAddress::Tcp(address) => TcpListener::bind(address).map(|listener| Self {
                 listener: Listener::Tcp(listener),
