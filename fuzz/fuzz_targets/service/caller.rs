@@ -64,6 +64,7 @@ enum Mark {
 pub(super) enum Due {
     Status(u64),
     Description(u64),
+    Metrics(u64),
     Change(u64),
     Leader(LockName),
     Lent(LockName),
@@ -185,6 +186,7 @@ impl Caller {
             ToAgent::KnowEntry { id, .. } => Due::Entry(id),
             ToAgent::Status { id } => Due::Status(id),
             ToAgent::Describe { id, .. } => Due::Description(id),
+            ToAgent::Metrics { id } => Due::Metrics(id),
             ToAgent::Change { id, .. } => {
                 ledger.changes();
                 Due::Change(id)
@@ -380,6 +382,7 @@ impl Caller {
             | FromAgent::StatusRefused { id }
             | FromAgent::StatusTooLong { id } => self.answered(&Due::Status(id)),
             FromAgent::Described { id, .. } => self.answered(&Due::Description(id)),
+            FromAgent::Metrics { id, .. } => self.answered(&Due::Metrics(id)),
             FromAgent::Changed { id, .. } => self.answered(&Due::Change(id)),
             FromAgent::Leader { lock, leader } => {
                 let known = self.observed.get_mut(&lock);
