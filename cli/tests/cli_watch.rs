@@ -221,7 +221,7 @@ fn a_watch_ends_with_its_reader_by_a_signal_and_with_its_agent() {
     );
 }
 
-/// Nobody waits for its lease, as for that of a member that is silent.
+/// The group does not wait for the lease of a member that left, as it does for that of a silent one.
 #[test]
 fn a_member_that_watches_leaves_when_a_signal_ends_it() {
     let group = Group::unix(2);

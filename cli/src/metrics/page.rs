@@ -170,7 +170,7 @@ impl Snapshot {
         page.gauges("agent_info", help, None, [(member, 1.0)])?;
         page.gauge(
             "epoch",
-            "The epoch of the view in force, 0 if there is none",
+            "The epoch of the view in force, 0 if no view is in force",
             f64::from(its.epoch),
         )?;
         page.gauge(

@@ -24,7 +24,7 @@ pub(crate) enum Change<'a> {
     Group { group: &'a str, member: u16 },
     /// A view is in force, or none any more (0).
     Epoch { epoch: u32, alive: Vec<u16> },
-    /// There is a quorum, or there is none, or other voters are missing.
+    /// The quorum was reached or lost, or other voters are missing than before.
     Quorum {
         quorum: &'a QuorumStatus,
         /// Whether there was one; `None` at the first look.
@@ -54,7 +54,7 @@ pub(crate) enum Change<'a> {
         lock: &'a str,
         holder: &'a HolderStatus,
     },
-    /// Nobody who is heard holds the lock.
+    /// No caller of a member that is heard holds the lock.
     Free { lock: &'a str },
     /// Somebody waits.
     Wait {

@@ -15,7 +15,7 @@ pub struct Metrics {
     pub group: String,
     /// The agent's member.
     pub member: u16,
-    /// The epoch of the view in force; 0 if there is none.
+    /// The epoch of the view in force; 0 if no view is in force.
     pub epoch: u32,
     /// Whether the member can be granted locks.
     pub has_quorum: bool,
