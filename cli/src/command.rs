@@ -291,19 +291,13 @@ impl<'a> Job<'a> {
     /// Takes note of the end of those that this process has adopted.
     fn reap(&self) {
         if let Some(guardian) = self.guardian {
-            descendants::reap(&[self.pid, guardian.pid()]);
+            guardian.reap_adopted(Some(self.pid));
         }
     }
 
     /// Kills what the command has started, also outside of its group; whether something is left.
     fn kill_descendants(&self) -> bool {
-        let Some(guardian) = self.guardian else {
-            return false;
-        };
-        let cgroup = guardian.cgroup().filter(|cgroup| cgroup.is_populated());
-        cgroup.inspect(|cgroup| cgroup.kill());
-        let found = descendants::signal_children(Pid::this(), guardian.pid(), Signal::SIGKILL);
-        found || cgroup.is_some()
+        self.guardian.is_some_and(Guardian::kill_descendants)
     }
 
     /// The command's status, if it has ended.

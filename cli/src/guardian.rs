@@ -26,6 +26,7 @@ mod watcher;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::LeaseWatch;
@@ -39,6 +40,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::cgroup::Cgroup;
+use crate::descendants;
 use line::{COMMAND, LEAVE, Word, send};
 use watcher::{AGAIN, Runner, Watcher};
 
@@ -53,7 +55,8 @@ pub(crate) struct Guardian {
     /// Rung when the command has ended.
     bell: EventFd,
     cgroup: Option<Cgroup>,
-    is_needed: bool,
+    /// Whether it is to go on without this process.
+    is_needed: AtomicBool,
 }
 
 impl Guardian {
@@ -83,7 +86,7 @@ impl Guardian {
                 line,
                 bell,
                 cgroup,
-                is_needed: false,
+                is_needed: AtomicBool::new(false),
             }),
             ForkResult::Child => Watcher {
                 parent,
@@ -121,22 +124,40 @@ impl Guardian {
         self.cgroup.as_ref()
     }
 
-    /// The command has ended. Waits until the guardian has closed what the command kept the lock by,
-    /// and all else that it inherited.
-    pub(crate) fn settle(&self) {
-        let _ = self.bell.write(1);
-        let mut line = [PollFd::new(self.line.as_fd(), PollFlags::POLLIN)];
-        // One that does not come to it is ended, which closes all.
-        let _ = poll(&mut line, PollTimeout::from(READY_MS));
-        if line[0].any() != Some(true) {
-            let _ = kill(self.pid, Signal::SIGKILL);
-            let _ = poll(&mut line, PollTimeout::from(READY_MS));
-        }
+    /// Kills what the command has started, also outside of its group; whether something is left. For the
+    /// guardian's parent.
+    pub(crate) fn kill_descendants(&self) -> bool {
+        let cgroup = self.cgroup.as_ref().filter(|cgroup| cgroup.is_populated());
+        cgroup.inspect(|cgroup| cgroup.kill());
+        let found = descendants::signal_children(Pid::this(), self.pid, Signal::SIGKILL);
+        found || cgroup.is_some()
     }
 
-    /// The guardian's process.
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid
+    /// Takes note of the end of those that this process has adopted: all its children but the guardian and
+    /// those in `own`.
+    pub(crate) fn reap_adopted(&self, own: Option<Pid>) {
+        descendants::reap(&[self.pid, own.unwrap_or(self.pid)]);
+    }
+
+    /// The command has ended. Waits until the guardian has closed what the command kept the lock by,
+    /// and all else that it inherited. One that does not come to that for two seconds is ended, which
+    /// closes all; whether it is there.
+    pub(crate) fn settle(&self) -> bool {
+        let _ = self.bell.write(1);
+        let is_there = self.has_spoken();
+        if !is_there {
+            self.dismiss();
+            self.has_spoken();
+        }
+        is_there
+    }
+
+    fn has_spoken(&self) -> bool {
+        let mut line = [PollFd::new(self.line.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut line, PollTimeout::from(READY_MS));
+        line[0]
+            .revents()
+            .is_some_and(|events| events == PollFlags::POLLIN)
     }
 
     /// Ends it. That is waited for when this is dropped.
@@ -145,16 +166,19 @@ impl Guardian {
         let _ = kill(self.pid, Signal::SIGKILL);
     }
 
-    /// Lets it go on without this process, as long as something is left of the command.
-    pub(crate) fn leave(mut self) {
+    /// Has it go on without this process, as long as something is left of the command. Whether it is there
+    /// and will.
+    pub(crate) fn leave(&self) -> bool {
         let word: Word = [LEAVE, 0];
-        self.is_needed = send(self.line.as_fd(), word, None).is_ok();
+        let is_there = send(self.line.as_fd(), word, None).is_ok();
+        self.is_needed.store(is_there, Ordering::Relaxed);
+        is_there
     }
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        if self.is_needed {
+        if self.is_needed.load(Ordering::Relaxed) {
             return;
         }
         self.dismiss();

@@ -1,9 +1,10 @@
 //! `distlock run`: holds a lock while a command runs; and `distlock elect`: leads while it does.
 
 mod acquire;
+mod leftover;
 
 use std::io::{self, PipeReader};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 use distlock::discovery::GroupChoice;
@@ -23,6 +24,7 @@ use crate::signals::{self, Signals};
 use crate::waiting::{Broken, attend};
 use crate::way;
 use acquire::{Aim, answer_time, enter};
+use leftover::Leftover;
 
 /// Runs the command under the lock.
 ///
@@ -119,44 +121,72 @@ fn hold(
         return Err(not_started(lease.why()));
     }
     let guardian = guardian(&guard, watch.as_ref(), &lease)?;
-    let job = start(args, &guard, signals, guardian.as_ref())?;
+    let guardian = guardian.as_ref();
+    let leftover = watch.as_ref().zip(guardian);
+    let leftover = leftover.map(|(watch, guardian)| Leftover::new(watch, guardian, lease.lease()));
+    let mut leftover = leftover.transpose()?;
+    let job = start(args, &guard, signals, guardian)?;
     // From now on the command and what it starts have them, and nobody else: this process may be
     // stopped when they end.
     drop(fds);
     guard.close_inheritable();
-    let end = job
-        .wait(&lease)
-        .map_err(|error| refusal::system("wait", error))?;
+    let waits = |error| refusal::system("wait", error);
+    let end = job.wait(&lease).map_err(waits)?;
     let why = lease.why();
     drop(lease);
-    // Otherwise it would keep the lock a moment longer than the command.
-    guardian.iter().for_each(Guardian::settle);
-    let left = watch.as_ref().and_then(LeaseWatch::lifeline);
-    let is_left = left.is_some_and(is_alive);
-    if !is_left {
-        // It ends meanwhile.
-        guardian.iter().for_each(Guardian::dismiss);
-    }
-    let unlocked = match end.status {
-        Status::Exited(_) => guard.unlock(),
-        // It may have been in the middle of something: the next holder is to know.
-        Status::Signaled(_) => guard.abandon(),
-    };
-    let guardian = match guardian {
-        Some(guardian) if is_left => {
-            guardian.leave();
-            None
-        }
-        guardian => guardian,
+    let lifeline = watch.as_ref().and_then(LeaseWatch::lifeline);
+    let leave = move || leave(guard, guardian, lifeline, end.status);
+    let (unlocked, left) = match &mut leftover {
+        Some(leftover) => leftover.during(leave).map_err(waits)?,
+        None => leave(),
     };
     let is_lost = end.evicted || matches!(unlocked, Err(UnlockError::Lost));
-    // A member says good-bye. Afterwards nothing is left to do but to end.
+    // A member says good-bye.
     agent.close();
-    drop(guardian);
+    if let (Some(Left::Unguarded), Some(leftover), Some(lifeline)) = (left, &mut leftover, lifeline)
+    {
+        leftover.stay(lifeline, signals).map_err(waits)?;
+    }
     if is_lost {
         return Err(ended(args, why.filter(|_| end.evicted)));
     }
     Ok(exit_as(end))
+}
+
+/// What a command has left behind, when this process has let the lock go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Its guardian goes on, and ends it with the lease.
+    Guarded,
+    /// Its guardian did not answer, and was ended.
+    Unguarded,
+}
+
+/// Lets the lock go as far as this process holds it: what the command has left behind has `lifeline` open,
+/// and keeps the lock.
+fn leave(
+    guard: Guard,
+    guardian: Option<&Guardian>,
+    lifeline: Option<BorrowedFd<'_>>,
+    status: Status,
+) -> (Result<(), UnlockError>, Option<Left>) {
+    // Otherwise it would keep the lock a moment longer than the command.
+    let is_there = guardian.is_some_and(Guardian::settle);
+    let is_left = lifeline.is_some_and(is_alive);
+    if !is_left {
+        // It ends meanwhile.
+        guardian.inspect(|guardian| guardian.dismiss());
+    }
+    let unlocked = match status {
+        Status::Exited(_) => guard.unlock(),
+        // It may have been in the middle of something: the next holder is to know.
+        Status::Signaled(_) => guard.abandon(),
+    };
+    let left = is_left.then(|| match guardian {
+        Some(guardian) if is_there && guardian.leave() => Left::Guarded,
+        _ => Left::Unguarded,
+    });
+    (unlocked, left)
 }
 
 /// Whoever ends the command if this process cannot. In the local group no lease ends.

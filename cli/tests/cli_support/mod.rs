@@ -182,9 +182,14 @@ impl Holder {
         kill(self.pid(), signal).expect("it is there");
     }
 
+    /// Lets the command end.
+    pub(crate) fn end_input(&mut self) {
+        self.stdin.take();
+    }
+
     /// Lets the command end, and waits for the program.
     pub(crate) fn let_go(mut self) -> ExitStatus {
-        drop(self.stdin.take());
+        self.end_input();
         self.child.wait().expect("it ends")
     }
 

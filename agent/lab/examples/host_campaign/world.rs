@@ -117,6 +117,8 @@ struct World<'a> {
     judge: Judge,
     clusters: Clusters,
     clients: BTreeMap<u32, Client>,
+    /// The runners beside which all stand still, and their guardians.
+    alone: BTreeMap<u32, u32>,
     is_troubled: bool,
     /// Whether everybody has entered since the last trouble.
     is_quiet: bool,
@@ -199,6 +201,7 @@ pub(crate) fn play(
         judge: Judge::new(hosts),
         clusters: Clusters::new(hosts),
         clients: BTreeMap::new(),
+        alone: BTreeMap::new(),
         is_troubled: false,
         is_quiet: false,
         acts: BTreeMap::new(),
@@ -535,6 +538,10 @@ impl World<'_> {
                 }
                 self.recovered(pid, code == Some(0));
                 self.judge.left(pid);
+                // When it ends in order it has left that to its guardian.
+                if let Some(guardian) = self.alone.remove(&pid) {
+                    self.act(Act::Continue(guardian))?;
+                }
                 self.delay_others(host);
                 if let Some(Client {
                     host, is_runner, ..

@@ -73,6 +73,9 @@ impl World<'_> {
             self.stop(*pid);
             self.plan(until, Act::Continue(*pid));
         }
+        if one == 0 {
+            self.alone.insert(runner, guardian);
+        }
         if one == 2 {
             self.scheduler.network.cut_off.insert(host);
             self.plan(until, Act::Connect(host));
