@@ -57,7 +57,10 @@ pub use net::address::{self, Address, AddressError, MulticastAddress};
 #[doc(hidden)]
 pub use net::aead;
 pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS, key_ids};
-pub use net::transport::{BindError, Faults, TransportCounters};
+pub use net::transport::{
+    BindError, DATAGRAM, Faults, RECEIVE_BUFFER, SocketHolder, TransportCounters, holder_of,
+    try_filter,
+};
 pub use observe::counters::Counters;
 #[cfg(feature = "trace")]
 pub use observe::trace;

@@ -34,7 +34,7 @@ use crate::waiting::differs;
 
 /// Open files for as many clients as an agent takes: a stream, a process, a command's pipe and the
 /// command for each of 4,096, and some for the agent itself.
-const OPEN_FILES: u64 = 4 * 4_096 + 256;
+pub(crate) const OPEN_FILES: u64 = 4 * 4_096 + 256;
 
 /// Runs until a signal ends it.
 ///

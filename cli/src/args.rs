@@ -1,5 +1,6 @@
 //! The command line, as the contract fixes it.
 
+mod doctor;
 mod group;
 
 use std::env;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
+pub(crate) use self::doctor::Doctor;
 pub(crate) use self::group::Group;
 use crate::exit::{self, Failure};
 
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Fence(Fence),
     /// Check configuration files.
     Config(Config),
+    /// Look for faults on this host, in its group and in its file, and tell what to do.
+    Doctor(Doctor),
     /// Write a new group key to the new file FILE.
     ///
     /// Only its owner can read it (mode 0600). Copy it to every host of the group, over a way that

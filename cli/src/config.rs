@@ -13,7 +13,7 @@ use crate::exit::{self, CONFIG, Failure};
 use crate::{refusal, way};
 
 /// A host under load may stand still for a third of a shorter lease.
-const SHORT_LEASE: Duration = Duration::from_secs(1);
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 /// Runs one of the commands about configurations.
 ///

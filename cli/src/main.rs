@@ -9,6 +9,7 @@ mod completions;
 mod config;
 mod descendants;
 mod diagram;
+mod doctor;
 mod exit;
 mod fence;
 mod group;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Ok(Command::Metrics(args)) => metrics::metrics(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
+        Ok(Command::Doctor(args)) => doctor::doctor(&args),
         Ok(Command::Config(args)) => config::config(&args.command),
         Ok(Command::Keygen(args)) => keygen::keygen(&args),
         Ok(Command::Sim(args)) => sim::sim(&args),

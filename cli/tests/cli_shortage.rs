@@ -5,7 +5,7 @@ mod cli_support;
 use distlock::DistMutex;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -105,19 +105,6 @@ fn an_agent_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
     );
 }
 
-/// The library with a disk that does what a file says.
-fn bad_disk(group: &Group) -> PathBuf {
-    let library = group.file("fsync.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli_support/fsync.c");
-    let mut compiler = Command::new("cc");
-    compiler.args([
-        "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
-    ]);
-    let built = compiler.arg(&library).arg(source).status();
-    assert!(built.expect("the system has a C compiler").success());
-    library
-}
-
 /// Three agents, of which the first has a slow disk and waits for it; and a command that runs under a
 /// lock there.
 struct SlowDisk {
@@ -131,7 +118,7 @@ impl SlowDisk {
     fn new(group: &Group, seconds: u8) -> Self {
         let sign = group.file("slow");
         let mut command = group.agent_command(1);
-        command.env("LD_PRELOAD", bad_disk(group));
+        command.env("LD_PRELOAD", group.bad_disk());
         command.env("DISTLOCK_TEST_SLOW_DISK", &sign);
         let mut agents = vec![AgentProcess::start(command)];
         agents.extend([2, 3].map(|id| group.agent(id)));
@@ -188,7 +175,7 @@ fn a_disk_that_takes_longer_than_a_lease_keeps_no_command_alive() {
 #[test]
 fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
     let group = Group::unix(2);
-    let library = bad_disk(&group);
+    let library = group.bad_disk();
     let sign = group.file("bad");
     let command = || {
         let mut agent = group.agent_command(1);

@@ -164,6 +164,19 @@ impl Group {
         serde_json::from_slice(&said.stdout).expect("JSON")
     }
 
+    /// The library with a disk that does what a file says: `fsync.c` says which.
+    pub(crate) fn bad_disk(&self) -> PathBuf {
+        let library = self.file("fsync.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli_support/fsync.c");
+        let mut compiler = Command::new("cc");
+        compiler.args([
+            "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
+        ]);
+        let built = compiler.arg(&library).arg(source).status();
+        assert!(built.expect("the system has a C compiler").success());
+        library
+    }
+
     /// Holds `name` as a client of member `id`'s agent.
     pub(crate) fn hold(&self, id: usize, name: &str) -> Holder {
         Holder::start(self.client(

@@ -17,6 +17,7 @@ mod faults;
 mod filter;
 mod flood_queues;
 mod group;
+mod inspection;
 mod multicast;
 mod reachability;
 mod sealed;
@@ -45,6 +46,7 @@ pub use faults::Faults;
 use faults::Injector;
 use flood_queues::FloodQueues;
 use group::Group;
+pub use inspection::{DATAGRAM, RECEIVE_BUFFER, SocketHolder, holder_of, try_filter};
 use sealing::Sealing;
 use socket_file::SocketFile;
 use unix::Mailbox;
@@ -53,7 +55,7 @@ use self::sender_faults::SenderFaults;
 use crate::protocol::wire::GroupId;
 use crate::protocol::{NodeId, Time};
 use crate::runtime::net::address::{Address, MulticastAddress};
-use crate::runtime::net::aead::{Destination, Seals};
+use crate::runtime::net::aead::{self, Destination, Seals};
 use crate::runtime::os::clock;
 
 /// This member's socket and everybody's addresses.

@@ -9,7 +9,7 @@ use crate::runtime::net::aead;
 pub(super) const BUFFER: usize = aead::MAX_LEN + 1;
 /// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
 /// grant less.
-const SOCKET_BUFFER: usize = 1 << 20;
+pub(super) const SOCKET_BUFFER: usize = 1 << 20;
 /// Room for what comes between two looks and can be taken in one, in bytes, which the kernel doubles for
 /// what it adds. It may grant less.
 pub(super) const ROOM: usize = 1 << 18;

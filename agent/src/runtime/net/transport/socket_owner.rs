@@ -1,6 +1,7 @@
-//! Finds the process that has a socket, for the error message of the one that cannot.
+//! Finds the process that has a socket, for the error message of the one that cannot, and for who
+//! looks for faults.
 //!
-//! Best effort, on an error path only: where `/proc` does not tell, the message goes without. For
+//! Best effort, and never while an agent works: where `/proc` does not tell, the message goes without. For
 //! that procfs would be too much: it would be in every program with the library.
 
 use std::fs;
@@ -8,8 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::inspection::SocketHolder;
+
 /// The process that has `address`, or its port on all addresses of this host.
 pub(super) fn of_udp(address: SocketAddr) -> Option<u32> {
+    at_udp(address)?.pid
+}
+
+/// The socket that has `address`, or its port on all addresses of this host.
+pub(super) fn at_udp(address: SocketAddr) -> Option<SocketHolder> {
     // The kernel prints addresses as words in the host's byte order.
     let (table, ip): (_, String) = match address.ip() {
         IpAddr::V4(ip) => ("/proc/net/udp", word(ip.octets())),
@@ -20,16 +28,27 @@ pub(super) fn of_udp(address: SocketAddr) -> Option<u32> {
         }
     };
     let any = "0".repeat(ip.len());
-    let wanted = [ip, any].map(|ip| format!("{ip}:{:04X}", address.port()));
+    let port = address.port();
+    let own = find(table, port, &[&ip, &any]);
+    // One of IPv6 at all addresses has those of IPv4 too, unless it said that it does without.
+    let both = || find("/proc/net/udp6", port, &[&"0".repeat(32)]);
+    let inode = own.or_else(|| both().filter(|_| address.is_ipv4()))?;
+    Some(SocketHolder {
+        pid: has_socket(&inode),
+    })
+}
+
+/// The inode of a socket in `table` that has `port` at one of `ips`.
+fn find(table: &str, port: u16, ips: &[&str]) -> Option<String> {
+    let wanted: Vec<_> = ips.iter().map(|ip| format!("{ip}:{port:04X}")).collect();
     let table = fs::read_to_string(table).ok()?;
-    let inode = table.lines().skip(1).find_map(|line| {
+    table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
         fields
             .nth(1)
             .filter(|local| wanted.iter().any(|wanted| wanted == local))?;
-        fields.nth(7)
-    })?;
-    has_socket(inode)
+        fields.nth(7).map(str::to_owned)
+    })
 }
 
 fn word(bytes: [u8; 4]) -> String {
@@ -38,6 +57,11 @@ fn word(bytes: [u8; 4]) -> String {
 
 /// The process that has the Unix socket at `path`.
 pub(super) fn of_path(path: &Path) -> Option<u32> {
+    at_path(path)?.pid
+}
+
+/// The Unix socket at `path`.
+pub(super) fn at_path(path: &Path) -> Option<SocketHolder> {
     let table = fs::read("/proc/net/unix").ok()?;
     let path = path.as_os_str().as_bytes();
     let line = table.split(|&byte| byte == b'\n').find(|line| {
@@ -45,7 +69,9 @@ pub(super) fn of_path(path: &Path) -> Option<u32> {
             .is_some_and(|front| front.ends_with(b" "))
     })?;
     let front = str::from_utf8(&line[..line.len() - path.len()]).ok()?;
-    has_socket(front.split_ascii_whitespace().nth(6)?)
+    Some(SocketHolder {
+        pid: has_socket(front.split_ascii_whitespace().nth(6)?),
+    })
 }
 
 fn has_socket(inode: &str) -> Option<u32> {
