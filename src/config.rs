@@ -28,6 +28,7 @@
 //! permits = 4                         # a counting semaphore
 //! ```
 
+mod audit;
 mod error;
 mod fault;
 mod file;
@@ -184,6 +185,8 @@ impl Config {
             key_file: self.contents.key_file.clone(),
             command_lines: self.contents.command_lines,
             metrics: self.contents.metrics.clone(),
+            audit: self.contents.audit.clone(),
+            auditor: None,
             state_base: default_state_base(environment::variable, nix::unistd::geteuid().is_root()),
             endpoint: None,
             watchdog: None,
@@ -210,6 +213,11 @@ impl Config {
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub fn multicast(&self) -> Option<MulticastAddress> {
         self.contents.multicast
+    }
+
+    /// Where `distlock agent` writes its audit log, if it does.
+    pub fn audit(&self) -> Option<&Path> {
+        self.contents.audit.as_deref()
     }
 
     /// Where `distlock agent` serves its metrics, if it does.

@@ -111,7 +111,7 @@ pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::election::UnknownAlgorithm as ParseElectionAlgorithmError;
 pub use distlock_agent::runtime::trust::PathTrustError;
-pub use distlock_agent::runtime::{metrics, status};
+pub use distlock_agent::runtime::{audit, metrics, status};
 pub use driven::Driven;
 pub use election::{Election, Leadership};
 pub use error::{

@@ -75,6 +75,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         socket: config.endpoint().cloned(),
         watchdog: config.watchdog().cloned(),
         trace: config.trace().map(Into::into),
+        auditor: config.auditor().cloned(),
         multicast: config.multicast(),
         key_file: config.key_file().map(Into::into),
         command_lines: config.command_lines(),

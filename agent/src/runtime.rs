@@ -48,7 +48,7 @@ pub use api::error::{
 };
 pub use api::events::{AgentEvent, Leader};
 pub use api::patience::Patience;
-pub use api::{metrics, status};
+pub use api::{audit, metrics, status};
 pub use client::{Client, ClientLoan, ConnectError, Turn};
 pub use clients::endpoint::{Endpoint, Listener, ListenerError};
 pub use disk::state_dir::StateError;

@@ -22,6 +22,7 @@ use sd_notify::NotifyState;
 use tracing::Level;
 
 use crate::args::{self, LogFormat};
+use crate::audit;
 use crate::exit::{self, Failure, quoted};
 use crate::group;
 use crate::log;
@@ -77,6 +78,12 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     }
     // Before the group hears of this member.
     let endpoint = config.metrics().map(Endpoint::bind).transpose()?;
+    let mut audit = None;
+    if let Some(path) = config.audit().map(Path::to_owned) {
+        let (log, auditor) = audit::open(&path, config.me().as_u16())?;
+        config = config.with_auditor(auditor);
+        audit = Some(log);
+    }
     let agent = Agent::from_config(config)?;
     if let Some(endpoint) = &endpoint {
         endpoint.serve(agent.clone())?;
@@ -90,6 +97,9 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     notify(NotifyState::Stopping);
     let reason = agent.status().err();
     agent.close();
+    if let Some(audit) = audit {
+        audit.close();
+    }
     match ended {
         Ended::Asked => Ok(ExitCode::SUCCESS),
         Ended::Refused(failure) => Err(failure),

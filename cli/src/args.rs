@@ -1,5 +1,6 @@
 //! The command line, as the contract fixes it.
 
+mod audit;
 mod doctor;
 mod group;
 
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
+pub(crate) use self::audit::{Audit, AuditCommand, AuditVerify};
 pub(crate) use self::doctor::Doctor;
 pub(crate) use self::group::Group;
 use crate::exit::{self, Failure};
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     Fence(Fence),
     /// Check configuration files.
     Config(Config),
+    /// Check audit logs.
+    Audit(Audit),
     /// Look for faults on this host, in its group and in its file, and tell what to do.
     Doctor(Doctor),
     /// Write a new group key to the new file FILE.

@@ -90,8 +90,14 @@ fn said(config: &Config, keys: &str) -> String {
         ("algorithm", format!("{}{listed}", settings.algorithm)),
         ("sealed", keys.to_owned()),
     ];
+    let metrics = config.metrics().map(ToString::to_string);
+    let audit = config.audit().map(|path| path.display().to_string());
+    let optional = [("metrics", metrics), ("audit", audit)];
+    let optional = optional
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, exit::one_line(&value?))));
     let mut text = String::new();
-    for (name, value) in lines {
+    for (name, value) in lines.into_iter().chain(optional) {
         let _ = writeln!(text, "{name}: {value}");
     }
     text

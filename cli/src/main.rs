@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod audit;
 mod cgroup;
 mod command;
 mod command_line;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
         Ok(Command::Doctor(args)) => doctor::doctor(&args),
+        Ok(Command::Audit(args)) => audit::audit(&args.command),
         Ok(Command::Config(args)) => config::config(&args.command),
         Ok(Command::Keygen(args)) => keygen::keygen(&args),
         Ok(Command::Sim(args)) => sim::sim(&args),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::args;
+use crate::audit::AuditFile;
 use crate::exit::Failure;
 use crate::group;
 use crate::way;
@@ -20,6 +21,12 @@ pub(crate) fn recover(args: &args::Recover) -> Result<ExitCode, Failure> {
     }
     let member = group::member(&args.group, "recover")?;
     way::tell_warnings();
-    member.load()?.recover(args.cluster)?;
+    let node = member.load()?;
+    // Before anything is changed: what cannot be told is not done.
+    let audit = node.audit();
+    let audit = audit.map(|path| AuditFile::open(path, node.me().as_u16()));
+    let audit = audit.transpose()?;
+    node.recover(args.cluster)?;
+    audit.map_or(Ok(()), AuditFile::note_recovery)?;
     Ok(ExitCode::SUCCESS)
 }

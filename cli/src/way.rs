@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::Agent;
 use distlock::discovery::GroupChoice;
+use distlock::{Agent, NodeConfig};
 use tracing::Level;
 
 use crate::args::LogFormat;
@@ -15,8 +15,17 @@ use crate::log;
 /// # Errors
 /// 66, 69, 77 or 78, as the library says why it cannot be.
 pub(crate) fn open_within(group: &GroupChoice, time: Option<Duration>) -> Result<Agent, Failure> {
-    if let GroupChoice::Member(_) = group {
+    if let GroupChoice::Member(member) = group {
         tell_warnings();
+        // What is wrong with its file is told when it is opened.
+        if let Some(path) = member.load().ok().as_ref().and_then(NodeConfig::audit) {
+            tracing::warn!(
+                event = "audit-unwritten",
+                "this program is a member itself, and writes nothing to the audit log {}: only an agent \
+                 does; to have it written, start distlock agent, and run this program as its client",
+                path.display()
+            );
+        }
     }
     Ok(match time {
         Some(time) => group.open_within(time)?,

@@ -5,41 +5,19 @@ mod cli_support;
 use distlock::DistMutex;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use cli_support::disk::SmallDisk;
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
 use cli_support::{
-    Holder, Process, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stderr,
-    stdout, wrapped,
+    Holder, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stderr, stdout,
+    wrapped,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// A mount namespace in which a small file system of its own is at `path`. It ends with this.
-struct SmallDisk(Process);
-
-impl SmallDisk {
-    fn at(path: &Path) -> Self {
-        let script = "mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs \"$0\" && echo there && cat";
-        let mut keeper = Command::new("unshare");
-        keeper.args(["--mount", "sh", "-c", script]).arg(path);
-        let keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut keeper = Process(keeper.expect("unshare(1) is there"));
-        assert_eq!(keeper.first_line(), "there");
-        Self(keeper)
-    }
-
-    /// `command`, where that disk is.
-    fn with(&self, command: &Command) -> Command {
-        let mut enter = Command::new("nsenter");
-        enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.id()));
-        wrapped(enter, command)
-    }
-}
 
 /// The agent of member 1 cannot write its state while `breaks` has been and `mends` has not: it ends,
 /// its client's command with it, and begins again from what it had written before.

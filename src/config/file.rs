@@ -14,6 +14,7 @@ use toml_span::de_helpers::{TableHelper, expected};
 use toml_span::value::ValueInner;
 use toml_span::{DeserError, Deserialize, Span, Spanned, Value};
 
+use super::audit::Audit;
 use super::error::ConfigError;
 use super::fault::Fault;
 use super::locks::{self, read_algorithm, read_locks};
@@ -47,6 +48,7 @@ pub(super) struct Contents {
     pub(super) key_file: Option<PathBuf>,
     pub(super) command_lines: bool,
     pub(super) metrics: Option<MetricsAddress>,
+    pub(super) audit: Option<PathBuf>,
 }
 
 struct File {
@@ -62,6 +64,7 @@ struct File {
     command_lines: bool,
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
     metrics: Option<Metrics>,
+    audit: Option<Audit>,
     group: Group,
     member: Vec<Spanned<members::Member>>,
     lock: Vec<Spanned<locks::Lock>>,
@@ -82,6 +85,7 @@ impl<'de> Deserialize<'de> for File {
         let command_lines = table.optional("command_lines");
         let voters = table.optional_s("voters");
         let metrics = table.optional("metrics");
+        let audit = table.optional("audit");
         let group = table.required("group");
         let member = table.optional("member");
         let lock = table.optional("lock");
@@ -99,6 +103,7 @@ impl<'de> Deserialize<'de> for File {
             command_lines: command_lines.unwrap_or_default(),
             voters,
             metrics,
+            audit,
             group: group?,
             member: member.unwrap_or_default(),
             lock: lock.unwrap_or_default(),
@@ -206,6 +211,7 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
         key_file,
         command_lines: file.command_lines,
         metrics: file.metrics.as_ref().map(Metrics::read).transpose()?,
+        audit: file.audit.as_ref().map(Audit::read).transpose()?,
     })
 }
 

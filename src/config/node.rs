@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::{ClusterId, NodeId, Settings};
+use distlock_agent::runtime::audit::Auditor;
 use distlock_agent::runtime::{Address, Endpoint, Listener, MulticastAddress, Watchdog};
 
 use super::error::ConfigError;
@@ -54,6 +55,8 @@ pub struct NodeConfig {
     pub(super) key_file: Option<PathBuf>,
     pub(super) command_lines: bool,
     pub(super) metrics: Option<MetricsAddress>,
+    pub(super) audit: Option<PathBuf>,
+    pub(super) auditor: Option<Auditor>,
     pub(super) state_base: PathBuf,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) watchdog: Option<Watchdog>,
@@ -118,6 +121,24 @@ impl NodeConfig {
     /// Where the configuration has the member's metrics served, which is for `distlock agent` to do.
     pub fn metrics(&self) -> Option<&MetricsAddress> {
         self.metrics.as_ref()
+    }
+
+    /// Tells `auditor` of each grant and how it ends, of refusals, views, and changes of members. Then no lock
+    /// is lent to callers: each entry is a request to the agent.
+    #[must_use]
+    pub fn with_auditor(mut self, auditor: Auditor) -> Self {
+        self.auditor = Some(auditor);
+        self
+    }
+
+    /// Where the configuration has an audit log written, which is for `distlock agent` to do.
+    pub fn audit(&self) -> Option<&Path> {
+        self.audit.as_deref()
+    }
+
+    /// Who is told what an audit has.
+    pub(crate) fn auditor(&self) -> Option<&Auditor> {
+        self.auditor.as_ref()
     }
 
     /// Where what happens is written down, if it is.

@@ -1,5 +1,6 @@
 //! What callers say and are told, whichever process their agent is in.
 
+pub mod audit;
 pub(crate) mod caller;
 pub(crate) mod description;
 pub(crate) mod error;

@@ -7,6 +7,7 @@
 //! session's end ([`leave`], [`lease`]), and what members tell each other beside the protocol ([`membership`],
 //! [`group_status`], [`peer_clocks`]).
 
+mod audit;
 mod client_loans;
 pub(crate) mod contention;
 pub(crate) mod core_guard;

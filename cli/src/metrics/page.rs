@@ -331,6 +331,10 @@ impl Snapshot {
             "Handshakes by which members prove that their datagrams are new",
             its.handshakes,
         )?;
+        if let Some(lost) = its.audit_lost {
+            let help = "Lines that the audit log lacks, as there was no room for them";
+            page.counter("audit_dropped", help, lost)?;
+        }
         page.histogram(
             "state_write",
             "How long it took to have the member's state on disk",

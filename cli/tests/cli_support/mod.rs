@@ -5,6 +5,7 @@
     reason = "expect would fail where all of it is used"
 )]
 
+pub(crate) mod disk;
 pub(crate) mod doctor;
 pub(crate) mod group;
 pub(crate) mod shiviz;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::protocol::{ClusterId, NodeId, Settings};
+use crate::runtime::api::audit::Auditor;
 use crate::runtime::clients::endpoint::Endpoint;
 use crate::runtime::net::address::{Address, MulticastAddress};
 use crate::runtime::net::transport::Faults;
@@ -33,6 +34,8 @@ pub struct Options {
     /// In which directory what happens is written down, if it is. That takes the feature `trace`;
     /// without it the agent warns, and writes none.
     pub trace: Option<PathBuf>,
+    /// Is told of each grant and how it ends, for an audit, if there is one. Then no lock is lent to callers.
+    pub auditor: Option<Auditor>,
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub multicast: Option<MulticastAddress>,
     /// The file that has the group's keys, if datagrams are sealed. It is read again when it changes.
@@ -63,6 +66,7 @@ impl Options {
             socket: None,
             watchdog: None,
             trace: None,
+            auditor: None,
             multicast: None,
             key_file: None,
             command_lines: false,

@@ -47,6 +47,7 @@ pub(super) fn prepare(
         socket,
         watchdog,
         trace,
+        auditor,
         multicast,
         key_file,
         command_lines,
@@ -153,7 +154,7 @@ pub(super) fn prepare(
         core.hold_back();
         event_loop.wait_for(former);
     }
-    core.begin(tracer);
+    core.begin(tracer, auditor);
     let record = core.take_persist();
     core.finish();
     // The first record is written here, so that a failure is the start's.

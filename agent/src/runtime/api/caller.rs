@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ElectionAlgorithm;
@@ -14,6 +15,8 @@ use crate::runtime::os::sync::Mutex;
 pub struct Caller {
     /// The program that calls; for `distlock run` the runner.
     pub pid: u32,
+    /// The user that it runs as.
+    pub uid: u32,
     /// Its command line, each word ended by a NUL ([`command_line`]); for `distlock run` the
     /// command's. Or without NULs what the application calls its work.
     pub command: Arc<str>,
@@ -74,6 +77,7 @@ impl Caller {
         };
         Self {
             pid: std::process::id(),
+            uid: geteuid().as_raw(),
             command,
             command_pid: None,
             has_lifeline: false,

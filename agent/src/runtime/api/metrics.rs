@@ -51,6 +51,8 @@ pub struct Metrics {
     pub datagrams_dropped: BTreeMap<String, u64>,
     /// Of sealed members' handshakes: challenges that were answered, and answers that were right.
     pub handshakes: u64,
+    /// How many records the audit log lacks; `None` where none is written.
+    pub audit_lost: Option<u64>,
     /// The locks that the configuration lists, the first [`Metrics::MAX_LOCKS`] of them.
     pub locks: BTreeMap<String, LockMetrics>,
     /// All other locks, taken together.

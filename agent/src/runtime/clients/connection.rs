@@ -390,7 +390,7 @@ impl Connection {
                 }
             }
             ToAgent::Change { id, change } => {
-                core.ask_change(change, Asker::Client { client, id });
+                core.ask_change(change, self.caller(""), Asker::Client { client, id });
             }
             ToAgent::Listen => self.subscriptions.listens = true,
             ToAgent::Observe { lock } => self.observe(&core, lock)?,

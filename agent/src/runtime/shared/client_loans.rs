@@ -133,8 +133,7 @@ impl CoreGuard<'_> {
     ) -> Option<(Arc<OwnLoanPage>, u16, EntryOwner)> {
         let has_fences = self.shared.identity.settings.failure != Failure::PresumeFailed;
         let is_running = self.core.phase == Phase::Running;
-        // Traces have every entry.
-        if !has_fences || !is_running || self.core.tracer.is_some() {
+        if !has_fences || !is_running || self.has_every_entry() {
             return None;
         }
         let page = self.loan_page()?;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Settings, Ticket, Time};
+use crate::runtime::api::audit::Auditor;
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::api::events::Hub;
 use crate::runtime::api::status::ClientsStatus;
@@ -189,6 +190,8 @@ pub(crate) struct Core {
     pub(super) active_at: Time,
     /// Notes what happens, if somebody wants to know.
     pub(crate) tracer: Option<Tracer>,
+    /// Is told what an audit has, if there is one.
+    pub(crate) auditor: Option<Auditor>,
     pub(crate) measured: Measured,
     /// Who uses the service for clients, as it has last told.
     pub(crate) clients: Option<ClientsStatus>,
@@ -240,9 +243,10 @@ impl<'a> CoreGuard<'a> {
 
 impl CoreGuard<'_> {
     /// Does what a new core says before its first input. What happens from now on is noted by
-    /// `tracer`.
-    pub(crate) fn begin(&mut self, tracer: Option<Tracer>) {
+    /// `tracer`, and told to `auditor`.
+    pub(crate) fn begin(&mut self, tracer: Option<Tracer>, auditor: Option<Auditor>) {
         self.core.tracer = tracer;
+        self.core.auditor = auditor;
         self.run(None);
     }
 
@@ -387,6 +391,7 @@ impl Core {
             sleeps_until: None,
             active_at: clock::now(),
             tracer: None,
+            auditor: None,
             measured: Measured::new(settings.locks.keys()),
             clients: None,
         }

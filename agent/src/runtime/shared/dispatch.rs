@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::protocol::{Event, Fence, Previous, Refusal, Ticket};
+use crate::runtime::api::audit::AuditEvent;
 use crate::runtime::api::error::{AcquireError, SessionEnd};
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::api::status::QuorumStatus;
@@ -73,6 +74,10 @@ impl CoreGuard<'_> {
             Event::View { epoch, members } => {
                 self.core.reports.note_view(&members);
                 self.core.measured.installs(&members);
+                self.audit(|_| AuditEvent::View {
+                    epoch: epoch.as_u32(),
+                    members: members.iter().map(|id| id.as_u16()).collect(),
+                });
                 self.publish(AgentEvent::View { epoch, members });
             }
             Event::Disagreement {
@@ -149,12 +154,17 @@ impl CoreGuard<'_> {
                 core.tasks.push_back(Task::Tell { client, message });
             }
         }
+        self.audit_grant(ticket, previous == Previous::Abandoned);
     }
 
     pub(crate) fn refused(&mut self, ticket: Ticket, why: AcquireError) {
         let entry = self.core.requests.remove(&ticket);
         if let (Some(entry), Some(word)) = (&entry, why.word()) {
             self.core.measured.of(&entry.lock).refuses(word);
+            self.audit(|core| AuditEvent::Refused {
+                entry: core.audited(entry),
+                why: word,
+            });
         }
         match entry.map(|entry| entry.sink) {
             Some(Sink::Thread(request)) => {

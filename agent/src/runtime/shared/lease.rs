@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::protocol::{Epoch, Missing, Time};
+use crate::runtime::api::audit::AuditEvent;
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::os::clock;
 use crate::runtime::request::session::{NOT_YET, OVER, Session};
@@ -54,6 +55,9 @@ impl CoreGuard<'_> {
         self.note_expiry();
         self.ring.push(session);
         self.tell_clients(Time::ZERO);
+        self.audit(|_| AuditEvent::Excluded {
+            epoch: epoch.as_u32(),
+        });
         self.publish(AgentEvent::Excluded { epoch });
     }
 

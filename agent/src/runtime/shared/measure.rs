@@ -1,6 +1,7 @@
 //! What a stay in the core's mutex counts and measures, and the whole of it for whoever asks.
 
 use crate::protocol::clock::Rate;
+use crate::runtime::api::audit::{AuditEvent, Auditor};
 use crate::runtime::api::error::StatusError;
 use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::status::MemberState;
@@ -36,6 +37,10 @@ impl CoreGuard<'_> {
         if entry.held.is_some() {
             self.was_held(entry);
             self.core.measured.loses(why);
+            self.audit(|core| AuditEvent::Lost {
+                entry: core.audited(entry),
+                why,
+            });
         }
     }
 
@@ -75,6 +80,7 @@ impl CoreGuard<'_> {
         metrics.datagrams_dropped = dropped
             .map(|(why, count)| (why.to_owned(), count))
             .collect();
+        metrics.audit_lost = core.auditor.as_ref().map(Auditor::lost);
         core.measured.add_to(&mut metrics);
         for lending in core.lendings.values().filter(|its| its.loan.is_lent()) {
             let entries = u64::from(lending.loan.entries());

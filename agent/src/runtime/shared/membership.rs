@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::membership::quorum::log::MAX_VOTERS;
 use crate::protocol::{Change, MembershipOverrides, NodeId, Time};
+use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::ChangeError;
 use crate::runtime::net::address::Address;
 use crate::runtime::net::transport::can_reach;
@@ -31,6 +32,8 @@ pub(crate) struct Membership {
     known: BTreeMap<NodeId, Address>,
     /// Whether datagrams may leave the host, as they are sealed.
     is_sealed: bool,
+    /// Whether a view has said what has changed: the first one tells no news.
+    has_read: bool,
     asked: Option<Asked>,
 }
 
@@ -39,6 +42,7 @@ pub(crate) struct Membership {
 struct Asked {
     change: Change,
     deadline: Time,
+    caller: Caller,
     asker: Asker<Result<(), ChangeError>>,
 }
 
@@ -50,6 +54,7 @@ impl Membership {
             listed,
             overrides: MembershipOverrides::default(),
             is_sealed,
+            has_read: false,
             asked: None,
         }
     }
@@ -88,6 +93,7 @@ impl Membership {
             .retain(|_, address| !present.values().any(|its| its == address));
         self.known.extend(present.clone());
         self.overrides = overrides;
+        self.has_read = true;
     }
 
     /// Whether `change` is made already; otherwise what speaks against it, if anything does.

@@ -118,6 +118,7 @@ impl CoreGuard<'_> {
     pub(crate) fn release(&mut self, ticket: Ticket, how: Release) {
         if let Some(entry) = self.core.requests.remove(&ticket) {
             self.was_held(&entry);
+            self.audit_release(&entry, how);
             self.step(Input::Command(&Command::Release { ticket, how }));
             self.leave_if_drained();
         }

@@ -7,6 +7,7 @@ use std::mem;
 use crossbeam_channel::bounded;
 
 use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId};
+use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::{ChangeError, SessionEnd};
 use crate::runtime::frames::FromAgent;
 use crate::runtime::os::clock;
@@ -28,7 +29,7 @@ impl Shared {
         }
         let (sender, receiver) = bounded(1);
         let mut core = self.lock_core();
-        core.ask_change(change, Asker::Thread(sender));
+        core.ask_change(change, Caller::current(), Asker::Thread(sender));
         core.finish_as_application();
         self.drive(None, &|| !receiver.is_empty());
         receiver
@@ -39,7 +40,12 @@ impl Shared {
 
 impl CoreGuard<'_> {
     /// Starts to change who may be a member.
-    pub(crate) fn ask_change(&mut self, change: Change, asker: Asker<Result<(), ChangeError>>) {
+    pub(crate) fn ask_change(
+        &mut self,
+        change: Change,
+        caller: Caller,
+        asker: Asker<Result<(), ChangeError>>,
+    ) {
         if let Some(end) = self.end_of_session() {
             let end = ChangeError::Closed(end.clone());
             return self.answer_change(asker, Err(end));
@@ -54,6 +60,7 @@ impl CoreGuard<'_> {
         let asked = Asked {
             change: change.clone(),
             deadline,
+            caller,
             asker,
         };
         if let Some(before) = self.core.membership.asked.replace(asked) {
@@ -72,6 +79,12 @@ impl CoreGuard<'_> {
     pub(crate) fn read_book(&mut self, overrides: MembershipOverrides) {
         let is_removed = overrides.removed.contains(&self.shared.identity.me);
         let were_others = self.core.membership.overrides.voters != overrides.voters;
+        if self.core.membership.has_read {
+            let asked = self.core.membership.asked.as_ref();
+            let asked = asked.filter(|asked| overrides.has(&asked.change));
+            let before = &self.core.membership.overrides;
+            self.audit_changes(before, &overrides, asked.map(|asked| &asked.caller));
+        }
         self.core.membership.read(overrides);
         if let Some(listed) = &self.shared.identity.file_voters
             && were_others
