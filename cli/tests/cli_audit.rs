@@ -192,6 +192,7 @@ fn a_log_goes_on_after_a_restart_and_in_a_new_file() {
     agent.end_by(Signal::SIGTERM);
     let said = stdout(&exits(verify(&[&old, &log]), 0));
     assert!(said.contains("number 1 to"), "{said}");
+    assert!(said.contains("1 agents ended without"), "{said}");
     assert!(said.contains("1 gaps, in which 1 lines"), "{said}");
     let all = fs::read_to_string(&log).expect("the log");
     assert!(all.contains("the line before is torn"), "{all}");
@@ -199,6 +200,25 @@ fn a_log_goes_on_after_a_restart_and_in_a_new_file() {
     // The chain of the new file begins in the middle, which its numbers tell.
     let said = stdout(&exits(verify(&[&log]), 0));
     assert!(!said.contains("number 1 to"), "{said}");
+}
+
+/// As `copytruncate` of logrotate does.
+#[test]
+fn a_file_that_is_emptied_goes_on_with_the_chain() {
+    let (group, log) = audited(1);
+    let agent = group.agent(1);
+    exits(group.client(1, ["run", "x", "true"]), 0);
+    await_event(&log, "release");
+    let old = group.file("old");
+    fs::copy(&log, &old).expect("a copy");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&log)
+        .and_then(|file| file.set_len(0))
+        .expect("it is emptied");
+    exits(group.client(1, ["run", "x", "true"]), 0);
+    agent.end_by(Signal::SIGTERM);
+    exits(verify(&[&old, &log]), 0);
 }
 
 #[test]

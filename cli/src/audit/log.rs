@@ -192,8 +192,8 @@ pub(crate) struct AuditFile {
     member: u16,
     file: Flock<File>,
     inode: (u64, u64),
-    /// Its length in whole lines.
-    len: u64,
+    /// The length of its whole lines, if there is something behind them that could not be taken away.
+    cut_at: Option<u64>,
     seq: u64,
     hash: [u8; 32],
 }
@@ -204,14 +204,14 @@ impl AuditFile {
     /// # Errors
     /// If it cannot be had, others can change it, another process has it, or it is no audit log.
     pub(crate) fn open(path: &Path, member: u16) -> Result<Self, Failure> {
-        let (file, len) = open_file(path).map_err(|error| refused(path, &error))?;
+        let file = open_file(path).map_err(|error| refused(path, &error))?;
         let inode = inode(&file).map_err(|error| refused(path, &error))?;
         let mut log = Self {
             path: path.to_owned(),
             member,
             file,
             inode,
-            len,
+            cut_at: None,
             seq: 0,
             hash: FIRST,
         };
@@ -235,10 +235,11 @@ impl AuditFile {
 
     /// Reads the last line. One that a power cut has torn is ended, and told of as a gap.
     fn find_end(&mut self) -> io::Result<()> {
-        if self.len == 0 {
+        let len = self.file.metadata()?.len();
+        if len == 0 {
             return Ok(());
         }
-        let (lines, is_torn) = last_lines(&mut self.file, self.len)?;
+        let (lines, is_torn) = last_lines(&mut self.file, len)?;
         let (torn, whole) = match lines.as_slice() {
             [.., whole, torn] if is_torn => (Some(torn), Some(whole)),
             [torn] if is_torn => (Some(torn), None),
@@ -256,7 +257,6 @@ impl AuditFile {
         if let Some(torn) = torn {
             self.hash = hash(torn);
             self.file.write_all(b"\n")?;
-            self.len += 1;
             self.write([gap(1, TORN)])?;
         }
         Ok(())
@@ -277,12 +277,18 @@ impl AuditFile {
             hash_before = hash(&bytes[begin..]);
             bytes.push(b'\n');
         }
+        if let Some(len) = self.cut_at {
+            self.file.set_len(len)?;
+            self.cut_at = None;
+        }
+        let len = self.file.metadata()?.len();
         if let Err(error) = self.file.write_all(&bytes) {
             // What there was room for is half a batch, or half a line.
-            self.file.set_len(self.len)?;
+            if self.file.set_len(len).is_err() {
+                self.cut_at = Some(len);
+            }
             return Err(error);
         }
-        self.len += bytes.len() as u64;
         (self.seq, self.hash) = (seq, hash_before);
         Ok(())
     }
@@ -294,13 +300,13 @@ impl AuditFile {
         if is_there {
             return Ok(());
         }
-        let (file, len) = open_file(&self.path)?;
-        if len > 0 {
+        let file = open_file(&self.path)?;
+        if file.metadata()?.len() > 0 {
             return Err(io::Error::other(
                 "another file with something in it has taken its place",
             ));
         }
-        (self.inode, self.len) = (inode(&file)?, 0);
+        (self.inode, self.cut_at) = (inode(&file)?, None);
         self.file = file;
         Ok(())
     }
@@ -348,7 +354,7 @@ fn inode(file: &File) -> io::Result<(u64, u64)> {
 }
 
 /// Its own user's alone: it tells what runs where, and is evidence.
-fn open_file(path: &Path) -> io::Result<(Flock<File>, u64)> {
+fn open_file(path: &Path) -> io::Result<Flock<File>> {
     trust::way_so_far(path).map_err(untrusted)?;
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
@@ -358,15 +364,13 @@ fn open_file(path: &Path) -> io::Result<(Flock<File>, u64)> {
         return Err(io::Error::other("it has another name, too"));
     }
     let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-    let file = locked.map_err(|(_, errno)| match errno {
+    locked.map_err(|(_, errno)| match errno {
         Errno::EWOULDBLOCK => io::Error::new(
             io::ErrorKind::ResourceBusy,
             "another process writes to it; give each agent a file of its own",
         ),
         errno => errno.into(),
-    })?;
-    let len = file.metadata()?.len();
-    Ok((file, len))
+    })
 }
 
 fn untrusted(why: PathTrustError) -> io::Error {

@@ -56,6 +56,10 @@ struct Chain {
     is_torn: bool,
     gaps: u64,
     lost: u64,
+    /// Whether the last line was an agent's last one, or an operator's.
+    is_ended: bool,
+    /// How many agents ended without a last line.
+    killed: u64,
 }
 
 impl Chain {
@@ -123,6 +127,9 @@ impl Chain {
             self.first = line.seq;
         }
         self.is_torn = false;
+        let is_killed = line.event == "start" && self.lines > 0 && !self.is_ended;
+        self.killed += u64::from(is_killed);
+        self.is_ended = ["end", "recover"].contains(&line.event.as_str());
         self.lines += 1;
         if let Some(lost) = line.lost {
             self.gaps += 1;
@@ -143,12 +150,14 @@ impl Display for Chain {
             first,
             gaps,
             lost,
+            killed,
             ..
         } = self;
         write!(
             f,
             "{lines} lines, number {first} to {last}, each with the hash of the one before; {gaps} gaps, in \
-             which {lost} lines are missing; the last has the hash {}",
+             which {lost} lines are missing; {killed} agents ended without a last line, before which a few may be \
+             missing; the last line has the hash {}",
             hex(&hash)
         )
     }

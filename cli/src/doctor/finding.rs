@@ -49,8 +49,12 @@ impl Finding {
 
     /// `why` it was not looked at.
     pub(crate) fn skipped(id: &'static str, why: impl Display, advice: impl Display) -> Self {
-        let what = format_args!("not looked at: {why}");
-        Self::new(id, Outcome::Skipped, what, advice)
+        Self::new(
+            id,
+            Outcome::Skipped,
+            format_args!("not looked at: {why}"),
+            advice,
+        )
     }
 
     pub(crate) fn warn(id: &'static str, what: impl Display, advice: impl Display) -> Self {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ElectionAlgorithm;
@@ -15,8 +14,8 @@ use crate::runtime::os::sync::Mutex;
 pub struct Caller {
     /// The program that calls; for `distlock run` the runner.
     pub pid: u32,
-    /// The user that it runs as.
-    pub uid: u32,
+    /// The user that it runs as; `None`: as this process.
+    pub uid: Option<u32>,
     /// Its command line, each word ended by a NUL ([`command_line`]); for `distlock run` the
     /// command's. Or without NULs what the application calls its work.
     pub command: Arc<str>,
@@ -77,7 +76,7 @@ impl Caller {
         };
         Self {
             pid: std::process::id(),
-            uid: geteuid().as_raw(),
+            uid: None,
             command,
             command_pid: None,
             has_lifeline: false,

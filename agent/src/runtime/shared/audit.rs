@@ -1,5 +1,7 @@
 //! Tells the audit, if there is one, what becomes of callers' requests and of the group.
 
+use nix::unistd::geteuid;
+
 use crate::protocol::{MembershipOverrides, Mode, NodeId, Release, Ticket};
 use crate::runtime::api::audit::{AuditCaller, AuditEntry, AuditEvent, AuditRecord};
 use crate::runtime::api::caller::{Caller, as_told};
@@ -64,7 +66,7 @@ impl CoreGuard<'_> {
     fn audited_caller(&self, caller: &Caller) -> AuditCaller {
         let is_whole = self.shared.identity.command_lines;
         AuditCaller {
-            uid: caller.uid,
+            uid: caller.uid.unwrap_or_else(|| geteuid().as_raw()),
             pid: caller.pid,
             command_pid: caller.command_pid,
             command: as_told(&caller.command, is_whole).into_owned(),

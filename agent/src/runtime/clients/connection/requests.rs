@@ -28,7 +28,7 @@ impl Connection {
     pub(super) fn caller(&self, command: &str) -> Caller {
         Caller {
             pid: self.peer.pid,
-            uid: self.peer.uid,
+            uid: Some(self.peer.uid),
             command: frames::cut_command(command).into(),
             ..Caller::default()
         }
