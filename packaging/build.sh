@@ -114,6 +114,8 @@ program_tree() {
         >"$tree$prefix/lib/systemd/system/distlock.service"
     install -m 644 packaging/systemd/distlock.socket "$tree$prefix/lib/systemd/system/"
     install -D -m 644 -t "$share/distlock" packaging/status.schema.json
+    install -D -m 644 -t "$share/distlock/prometheus" packaging/prometheus/distlock.rules.yml
+    install -D -m 644 -t "$share/distlock/grafana" packaging/grafana/distlock.json
     install -D -m 644 -t "$doc" README.md SECURITY.md
     install -D -m 644 -t "$doc/doc" doc/*.md
     install -D -m 644 -t "$doc/examples" packaging/distlock.toml
