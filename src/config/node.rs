@@ -125,6 +125,30 @@ impl NodeConfig {
 
     /// Tells `auditor` of each grant and how it ends, of refusals, views, and changes of members. Then no lock
     /// is lent to callers: each entry is a request to the agent.
+    ///
+    /// ```
+    /// use std::sync::{Arc, mpsc};
+    ///
+    /// use distlock::audit::{AuditEvent, Auditor};
+    /// use distlock::{Agent, Config, DistMutex};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+    /// # let text = format!(
+    /// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+    /// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+    /// #     directory.path().display()
+    /// # );
+    /// let node = Config::parse(&text)?.node(1)?.with_state_dir(directory.path().join("state"));
+    /// let (records, heard) = mpsc::channel();
+    /// let auditor = Auditor::new(move |record| drop(records.send(record)), Arc::default());
+    /// let agent = Agent::from_config(node.with_auditor(auditor))?;
+    /// agent.mutex("printer")?.lock()?.unlock()?;
+    /// let is_of_lock = |event: &AuditEvent| matches!(event, AuditEvent::Granted { .. });
+    /// assert!(heard.try_iter().any(|record| is_of_lock(&record.event)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_auditor(mut self, auditor: Auditor) -> Self {
         self.auditor = Some(auditor);
