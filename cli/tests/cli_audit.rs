@@ -182,7 +182,10 @@ fn a_log_goes_on_after_a_restart_and_in_a_new_file() {
     let old = group.file("audit/log.1");
     fs::rename(&log, &old).expect("it is moved away");
     exits(group.client(1, ["run", "x", "true"]), 0);
-    eventually("a new file is begun", || log.exists());
+    eventually("a new file has the entry", || {
+        fs::read_to_string(&log)
+            .is_ok_and(|text| text.contains("\"release\"") && text.ends_with('\n'))
+    });
     agent.end_by(Signal::SIGKILL);
     let cut = fs::read(&log).expect("the log");
     // As after a power cut.
@@ -232,7 +235,13 @@ fn an_agent_without_its_log_does_not_start() {
     let text = fs::read_to_string(group.config()).expect("the configuration");
     fs::write(group.config(), text.replace("audit/log", "audit/other")).expect("a file");
     let refused = output(&mut group.agent_command(2));
-    assert_refused(&refused, 78, &["audit/other", "none of an audit log's"]);
+    assert_refused(&refused, 78, &["audit/other", "not a line of an audit log"]);
+    // Nor is it ended as a line that a power cut has torn.
+    fs::write(group.file("audit/other"), "something else").expect("a file");
+    let refused = output(&mut group.agent_command(2));
+    assert_refused(&refused, 78, &["not a line of an audit log"]);
+    let kept = fs::read_to_string(group.file("audit/other")).expect("a file");
+    assert_eq!(kept, "something else");
     let text = fs::read_to_string(group.config()).expect("the configuration");
     fs::write(group.config(), text.replace("audit/other", "nowhere/log")).expect("a file");
     let refused = output(&mut group.agent_command(2));

@@ -250,11 +250,15 @@ impl AuditFile {
             let last: Line = serde_json::from_slice(whole)
                 .ok()
                 .filter(|line: &Line| line.seq > 0)
-                .ok_or_else(|| io::Error::other("its last line is none of an audit log's"))?;
+                .ok_or_else(not_ours)?;
             self.seq = last.seq;
             self.hash = hash(whole);
         }
         if let Some(torn) = torn {
+            let shorter = torn.len().min(BEGINNING.len());
+            if torn[..shorter] != BEGINNING[..shorter] {
+                return Err(not_ours());
+            }
             self.hash = hash(torn);
             self.file.write_all(b"\n")?;
             self.write([gap(1, TORN)])?;
@@ -310,6 +314,13 @@ impl AuditFile {
         self.file = file;
         Ok(())
     }
+}
+
+/// How each line begins.
+const BEGINNING: &[u8] = b"{\"seq\":";
+
+fn not_ours() -> io::Error {
+    io::Error::other("its last line is not a line of an audit log")
 }
 
 /// What the gap after a torn line says.

@@ -98,7 +98,7 @@ pub(crate) enum Keys {
     None,
     /// They are among a service's credentials, which it alone can read.
     Credential,
-    /// They are another user's, and this is root, who does not use those.
+    /// The key file is another user's, and root uses no other user's key file.
     OfUser(u32),
     /// This user may not read them.
     Unreadable(String),
@@ -106,7 +106,7 @@ pub(crate) enum Keys {
     Ids(Vec<String>),
 }
 
-/// Who has this member's address.
+/// The socket that has this member's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AddressUse {
     Free,

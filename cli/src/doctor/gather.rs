@@ -127,7 +127,7 @@ fn ask(socket: &Path) -> Agent {
     }
 }
 
-/// Whether nobody is at a socket's path, and not that who is there does not answer.
+/// Whether no program serves the socket, as opposed to one that does not answer.
 fn is_of_connect(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     [ConnectionRefused, NotADirectory, NotFound].contains(&error.kind())

@@ -73,7 +73,8 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// What has changed of who is a member and who votes. `by`: who has asked for it here.
+    /// Tells each change of the members and of the voters. `by` is the operator's program, if the change was
+    /// asked for at this member.
     pub(super) fn audit_changes(
         &self,
         before: &MembershipOverrides,

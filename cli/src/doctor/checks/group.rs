@@ -1,4 +1,4 @@
-//! The group: who is missing, who votes, who has lost its state, whose clock is wrong.
+//! The group: members that are missing, the voters, lost states, wrong clocks.
 
 use distlock::config::Failure as FailureRule;
 use distlock::status::{MemberState, Status};
@@ -49,7 +49,7 @@ pub(super) fn quorum(facts: &Facts) -> Finding {
     if !quorum.ok {
         return Finding::fail(
             ID,
-            format_args!("there is none: {}", absences(&quorum.absences())),
+            format_args!("there is no quorum: {}", absences(&quorum.absences())),
             lower(quorum.advice()),
         );
     }

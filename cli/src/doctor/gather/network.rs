@@ -13,7 +13,7 @@ use nix::{getsockopt_impl, sockopt_impl};
 
 use crate::doctor::facts::{AddressUse, Path, Route};
 
-/// Who has this member's address.
+/// The socket that has this member's address.
 pub(super) fn address_use(own: &Address) -> AddressUse {
     if let Some(holder) = holder_of(own) {
         return AddressUse::Taken(holder.pid);
