@@ -98,15 +98,21 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Screenful<'_>) -> (usize, usiz
         return (shown.controls.lines, shown.controls.page);
     }
     let mut head = head::lines(shown, width);
-    // The list's heading and the keys have a line each, and the list has some.
-    head.truncate((height * 3 / 5).min(height.saturating_sub(5)).max(1));
+    // The title, the list's heading and the keys have a line each, and the list has some.
+    let most = (height * 3 / 5).min(height.saturating_sub(5));
+    head.truncate(most.saturating_sub(1));
     let list = list::lines(shown.model, shown.controls, shown.styles, width);
-    let used = head.len() + 2;
-    let page = height.saturating_sub(used);
+    let page = height.saturating_sub(head.len() + 3);
     let offset = shown.controls.offset.min(list.len().saturating_sub(page));
     let last = (offset + page).min(list.len());
-    let mut lines = head;
-    lines.push(heading(shown, width, (offset, last, list.len())));
+    let mut end = format!("every {}", words::set_time(shown.interval));
+    if last - offset < list.len() {
+        let first = (offset + 1).min(last);
+        end = format!("lines {first}-{last} of {}, {end}", list.len());
+    }
+    let mut lines = vec![head::title(shown, &end, width)];
+    lines.extend(head);
+    lines.push(heading(shown, width));
     lines.extend_from_slice(&list[offset..last]);
     lines.truncate(height.saturating_sub(1));
     put(buffer, area, &lines);
@@ -131,10 +137,11 @@ pub(super) fn text(model: &Model, interval: Duration, width: u16) -> String {
         styles: Styles::Plain,
     };
     let columns = usize::from(width);
-    let mut lines = head::lines(&shown, columns);
-    let list = list::lines(model, &controls, shown.styles, columns);
-    lines.push(heading(&shown, columns, (0, list.len(), list.len())));
-    lines.extend(list);
+    let end = format!("over {}", words::set_time(interval));
+    let mut lines = vec![head::title(&shown, &end, columns)];
+    lines.extend(head::lines(&shown, columns));
+    lines.push(heading(&shown, columns));
+    lines.extend(list::lines(model, &controls, shown.styles, columns));
     lines.iter().map(|line| plain(line, width)).collect()
 }
 
@@ -163,17 +170,9 @@ fn put(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
     }
 }
 
-/// The heading of the list, with which of its lines are seen if those are not all.
-fn heading(shown: &Screenful<'_>, width: usize, seen: (usize, usize, usize)) -> Line<'static> {
+fn heading(shown: &Screenful<'_>, width: usize) -> Line<'static> {
     let columns = list::heading(shown.model, shown.controls, width);
-    let (first, last, all) = seen;
-    let right = match last - first < all {
-        true => format!(" {}-{last} of {all}", (first + 1).min(last)),
-        false => String::new(),
-    };
-    let room = width.saturating_sub(width_of(&right));
-    let text = format!("{}{right}", words::padded(&columns, room));
-    Line::styled(text, shown.styles.reversed())
+    Line::styled(words::padded(&columns, width), shown.styles.reversed())
 }
 
 /// The keys, as many as there is room for: the first ones are the most needed.

@@ -12,15 +12,16 @@ use crate::top::model::{Lease, Member, Model};
 /// So many lines at most are for one note that is an alarm, and for members.
 const MAX_ALARM: usize = 4;
 const MAX_MEMBERS: usize = 7;
-/// Where there is no room for the interval.
+/// Narrower than this, the title has no end.
 const NARROW: usize = 40;
 
+/// What follows the title.
 pub(super) fn lines(shown: &Screenful<'_>, width: usize) -> Vec<Line<'static>> {
     let (model, styles) = (shown.model, shown.styles);
-    let mut lines = vec![title(shown, width)];
+    let mut lines = Vec::new();
     if let Some(stale) = shown.stale {
         let text = format!(
-            "NO NEWS for {}: {}. What is below is as old; the agent is asked again and again.",
+            "NO NEWS for {}: {}. Below is what the agent told last; it is asked again and again.",
             duration(stale.age),
             stale.why.trim_end_matches('.'),
         );
@@ -50,21 +51,22 @@ fn is_alarm(note: &str) -> bool {
     word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase())
 }
 
-fn title(shown: &Screenful<'_>, width: usize) -> Line<'static> {
+/// The first line. Its end says what part of the list is seen, and how often the agent is asked.
+pub(super) fn title(shown: &Screenful<'_>, end: &str, width: usize) -> Line<'static> {
     let styles = shown.styles;
-    let interval = format!("every {}", set_time(shown.interval));
-    let (right, style) = match (shown.controls.is_paused, shown.stale) {
+    let (state, style) = match (shown.controls.is_paused, shown.stale) {
         (true, _) => ("PAUSED".to_owned(), styles.reversed()),
         (false, Some(stale)) => (format!("OLD: {}", duration(stale.age)), styles.alarm()),
-        (false, None) if width >= NARROW => (interval, Style::new()),
         (false, None) => (String::new(), Style::new()),
     };
-    let room = width.saturating_sub(width_of(&right) + 1);
-    let left = padded(&shown.model.title, room);
+    let end = if width < NARROW { "" } else { end };
+    let gap = if state.is_empty() { "" } else { " " };
+    let room = width.saturating_sub(width_of(&state) + width_of(end) + 1 + gap.len());
     Line::from(vec![
-        Span::styled(left, styles.strong()),
-        Span::raw(" "),
-        Span::styled(right, style),
+        Span::styled(padded(&shown.model.title, room), styles.strong()),
+        Span::raw(gap),
+        Span::styled(state, style),
+        Span::raw(format!(" {end}")),
     ])
 }
 

@@ -145,10 +145,16 @@ fn the_list_scrolls_to_its_end_and_says_where_it_is() {
     let model = model();
     let mut controls = Controls::default();
     let first = lines_of(&screen(&model, &mut controls, None, (80, 15)));
-    assert!(first[8].ends_with("1-5 of 12"), "{first:#?}");
+    assert!(
+        first[0].ends_with("lines 1-5 of 12, every 1 s"),
+        "{first:#?}"
+    );
     controls.press(Key::End);
     let last = lines_of(&screen(&model, &mut controls, None, (80, 15)));
-    assert!(last[8].ends_with("8-12 of 12"), "{last:#?}");
+    assert!(
+        last[0].ends_with("lines 8-12 of 12, every 1 s"),
+        "{last:#?}"
+    );
     assert!(last[13].starts_with("  waits 1"), "{last:#?}");
 }
 
@@ -197,7 +203,7 @@ fn what_is_wrong_is_said_in_words() {
         (80, 24),
     ));
     let text = lines.join(" ");
-    assert!(lines[0].ends_with("OLD: 42 s"), "{lines:#?}");
+    assert!(lines[0].ends_with("OLD: 42 s every 1 s"), "{lines:#?}");
     assert!(
         lines[1].starts_with("NO NEWS for 42 s: the agent cannot"),
         "{lines:#?}"
@@ -213,7 +219,7 @@ fn what_is_wrong_is_said_in_words() {
     let mut paused = Controls::default();
     paused.press(Key::Char('p'));
     let paused = lines_of(&screen(&model, &mut paused, None, (80, 24)));
-    assert!(paused[0].ends_with("PAUSED"), "{paused:#?}");
+    assert!(paused[0].ends_with("PAUSED every 1 s"), "{paused:#?}");
 }
 
 #[test]
@@ -278,7 +284,7 @@ fn the_local_group_has_neither_members_nor_rates() {
     };
     let printed = text(&Model::new(None, &look), SECOND, 80);
     let expected = "\
-Group local                                                            every 1 s
+Group local                                                             over 1 s
 LOCK        HEAT*  GRANTS/S  WAITERS     AGE  ALGORITHM
 x             1.0         -        1    10 s  manager
   holds    b  pid 47  10 s  lp -d x
