@@ -231,7 +231,7 @@ fn keys(shown: &Screenful<'_>, width: usize) -> Line<'static> {
 const HELP: &str = "\
 distlock top: keys
 
- q            quit, as Ctrl-C does
+ q Ctrl-C     quit
  j k arrows   scroll; Space and b by a page; g and G to the first and last lines
  s Tab        the next order; 1 to 4: by heat, name, waiters, age
  r            reverse the order
