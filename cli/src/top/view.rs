@@ -66,10 +66,6 @@ impl Styles {
         self.of(Modifier::REVERSED, None)
     }
 
-    fn label(self) -> Style {
-        self.of(Modifier::empty(), Some(Color::Cyan))
-    }
-
     fn good(self) -> Style {
         self.of(Modifier::empty(), Some(Color::Green))
     }

@@ -38,9 +38,9 @@ pub(super) fn lines(shown: &Screenful<'_>, width: usize) -> Vec<Line<'static>> {
     }
     if let Some(lease) = &model.lease {
         let text = lease_text(lease, model);
-        lines.push(labelled("Lease", &text, styles));
+        lines.push(labelled("Lease", &text));
     }
-    lines.extend(rates(model, styles));
+    lines.extend(rates(model));
     lines.extend(members(&model.members, styles, width));
     lines
 }
@@ -70,9 +70,8 @@ pub(super) fn title(shown: &Screenful<'_>, end: &str, width: usize) -> Line<'sta
     ])
 }
 
-fn labelled(label: &str, text: &str, styles: Styles) -> Line<'static> {
-    let label = Span::styled(format!("{label:<8}"), styles.label());
-    Line::from(vec![label, Span::raw(text.to_owned())])
+fn labelled(label: &str, text: &str) -> Line<'static> {
+    Line::raw(format!("{label:<8}{text}"))
 }
 
 fn lease_text(lease: &Lease, model: &Model) -> String {
@@ -89,7 +88,7 @@ fn lease_text(lease: &Lease, model: &Model) -> String {
     text
 }
 
-fn rates(model: &Model, styles: Styles) -> Vec<Line<'static>> {
+fn rates(model: &Model) -> Vec<Line<'static>> {
     let clients = match model.clients {
         None => String::new(),
         Some(1) => "; 1 program is connected".to_owned(),
@@ -114,10 +113,7 @@ fn rates(model: &Model, styles: Styles) -> Vec<Line<'static>> {
         rate(rates.datagrams_sent),
         rate(rates.datagrams_dropped)
     );
-    vec![
-        labelled("Grants", &grants, styles),
-        labelled("Network", &network, styles),
-    ]
+    vec![labelled("Grants", &grants), labelled("Network", &network)]
 }
 
 /// A line each, if those are few; else of those that are not alive, and how many more there are.
@@ -150,7 +146,7 @@ fn members(members: &[Member], styles: Styles, width: usize) -> Vec<Line<'static
         }
         let address = padded(&cut_left(&member.address, address), address);
         Line::from(vec![
-            Span::styled("Member  ", styles.label()),
+            Span::raw("Member  "),
             Span::raw(format!("{:>id$}  {address}  ", member.id)),
             Span::styled(format!("{:<8}", state(member.state)), style),
             Span::raw(format!("{votes:<7}{}", words.join("; "))),
@@ -164,7 +160,7 @@ fn members(members: &[Member], styles: Styles, width: usize) -> Vec<Line<'static
             "{more} more; {are_alive} of all {} are alive",
             members.len()
         );
-        lines.push(labelled("Member", &text, styles));
+        lines.push(labelled("Member", &text));
     }
     lines
 }

@@ -83,10 +83,11 @@ pub(super) fn wrapped(text: &str, width: usize, max: usize) -> Vec<String> {
     lines
 }
 
-/// As `4.2 s`, `42 s`, `12 min`, `3 h` or `5 d`.
+/// As `20 ms`, `4.2 s`, `42 s`, `12 min`, `3 h` or `5 d`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
+        0 if time.as_millis() < 100 => format!("{} ms", time.as_millis()),
         0..10 => format!("{:.1} s", time.as_secs_f64()),
         10..100 => format!("{seconds} s"),
         100..6_000 => format!("{} min", seconds / 60),
@@ -139,9 +140,12 @@ mod tests {
     #[test]
     fn times_and_rates_are_short() {
         let millis = Duration::from_millis;
-        let times = [400, 9_949, 42_000, 180_000, 7_200_000, 500_000_000];
+        let times = [20, 400, 9_949, 42_000, 180_000, 7_200_000, 500_000_000];
         let texts = times.map(|time| duration(millis(time)));
-        assert_eq!(texts, ["0.4 s", "9.9 s", "42 s", "3 min", "2 h", "5 d"]);
+        assert_eq!(
+            texts,
+            ["20 ms", "0.4 s", "9.9 s", "42 s", "3 min", "2 h", "5 d"]
+        );
         let rates = [0.0, 0.04, 9.94, 9.96, 999.0, 1_234.0, 3_400_000.0].map(rate);
         assert_eq!(rates, ["0", "0.0", "9.9", "10", "999", "1.2k", "3.4M"]);
         assert_eq!(set_time(millis(5_000)), "5 s");
