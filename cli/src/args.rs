@@ -64,6 +64,10 @@ pub(crate) enum Command {
     Members(Members),
     /// Show who holds the lock NAME, and who waits for it.
     Who(Who),
+    /// Show the group on a screen that is kept up to date: rates, and locks by heat.
+    ///
+    /// The key ? shows the keys. Standard output must be a terminal, unless --once is given.
+    Top(crate::top::args::Top),
     /// Print what this host's agent counts and measures.
     ///
     /// As text that Prometheus and most other tools read. Where the configuration says [metrics] listen,

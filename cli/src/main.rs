@@ -31,6 +31,7 @@ mod sim;
 mod spawn;
 mod status;
 mod terminal;
+mod top;
 mod trace;
 mod waiting;
 mod watch;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Ok(Command::Status(args)) => status::status(&args),
         Ok(Command::Members(args)) => status::members(&args),
         Ok(Command::Who(args)) => status::who(&args),
+        Ok(Command::Top(args)) => top::top(&args),
         Ok(Command::Metrics(args)) => metrics::metrics(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),

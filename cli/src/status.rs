@@ -162,7 +162,9 @@ pub(crate) fn await_view(agent: &Agent) {
     }
 }
 
-fn heading(status: &Status) -> String {
+/// The group, the member that is asked and the epoch on one line, and on further lines the quorum and what
+/// endangers the group.
+pub(crate) fn heading(status: &Status) -> String {
     let mut text = format!("Group {}", clean(&status.group));
     if status.member > 0 {
         let _ = write!(text, ", member {}", status.member);

@@ -26,6 +26,7 @@ use crate::exit::{self, Failure};
 use crate::status::{await_view, json_line};
 use crate::{group, way};
 use change::Change;
+pub(crate) use change::keep_unanswered;
 use leave::Leave;
 
 /// Events come in flocks, and in a group whose network is bad without end: two looks are at least so
@@ -81,7 +82,7 @@ fn follow(
             Ok(mut status) => {
                 unanswered = 0;
                 if clock::now().since(asked) >= REPORT_TIME {
-                    change::keep_unanswered(&seen, &mut status);
+                    keep_unanswered(&seen, &mut status);
                 }
                 let text = lines(&change::changes(&seen, &status, only), json);
                 if !exit::write(text.as_bytes(), "the status")? {

@@ -63,6 +63,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "status",
             "members",
             "who",
+            "top",
             "metrics",
             "recover",
             "fence",

@@ -29,7 +29,8 @@ impl Watch {
     }
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+/// An interval at which the state is asked for.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     let [shortest, longest] = BOUNDS;
     text.parse::<f64>()
         .ok()
