@@ -211,8 +211,8 @@ pub enum StatusError {
 /// Why the members are as they were.
 fn not_changed(missing: &[Missing]) -> String {
     if missing.is_empty() {
-        "it was not done in time, though a majority of the voters is there; look at the members, \
-         and ask again"
+        "it was not done in time, though a majority of the voters is there: the group is still being \
+         founded, or has just lost a member; wait until locks are granted again, and ask again"
             .to_owned()
     } else {
         format!(

@@ -34,6 +34,7 @@
 //!
 //! Everything is sorted and swept once: O(n log n).
 
+pub(crate) mod audit;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -40,23 +40,43 @@ pub(crate) struct Place {
     pub(crate) locks: Vec<Lock>,
     /// The hosts' own wall clocks, where they have any.
     pub(crate) walls: Option<Walls>,
+    /// Whether the agents write audit logs.
+    pub(crate) has_audit: bool,
     /// What was done to processes, for the judge.
     log: Mutex<File>,
 }
 
 impl Place {
-    pub(crate) fn new(directory: &Path, locks: Vec<Lock>, walls: Option<Walls>) -> Self {
+    pub(crate) fn new(
+        directory: &Path,
+        locks: Vec<Lock>,
+        walls: Option<Walls>,
+        has_audit: bool,
+    ) -> Self {
         let log = critical::logs(directory).join("laboratory");
         Self {
             directory: directory.to_owned(),
             locks,
             walls,
+            has_audit,
             log: Mutex::new(File::create(log).expect("a log")),
         }
     }
 
     pub(crate) fn config(&self) -> PathBuf {
         self.directory.join("group.toml")
+    }
+
+    /// The file of this host's agent: the same, and where its own audit log is.
+    pub(crate) fn config_of(&self, host: u16) -> PathBuf {
+        match self.has_audit {
+            true => self.directory.join(format!("{host}.toml")),
+            false => self.config(),
+        }
+    }
+
+    pub(crate) fn audit(&self, host: u16) -> PathBuf {
+        self.directory.join(format!("{host}.audit"))
     }
 
     fn state(&self) -> PathBuf {
@@ -145,7 +165,7 @@ impl Host {
         let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
         command.args(["agent", "--id", &self.number.to_string(), "--config"]);
         command
-            .arg(self.place.config())
+            .arg(self.place.config_of(self.number))
             .arg("--socket")
             .arg(self.socket());
         command.arg("--state-dir").arg(self.place.state());
@@ -180,6 +200,13 @@ impl Host {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawn(command);
         child.wait_with_output().expect("it ends")
+    }
+
+    /// What `distlock audit verify` says of `log`.
+    pub(crate) fn verify(&self, log: &Path) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        command.args(["audit", "verify"]).arg(log);
+        command.output().expect("it starts")
     }
 
     /// The epoch of the view that the agent is in.

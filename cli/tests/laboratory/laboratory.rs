@@ -1,7 +1,7 @@
 //! The laboratory: hosts with everything that runs on them, what can be done to them, and who has
 //! entered since.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::str::FromStr;
@@ -115,8 +115,15 @@ impl Laboratory {
         let log = critical::logs(path).join("resource");
         let resource = Resource::new(&critical::resource(path), &log, permits);
         let walls = order.has_walls.then(|| Walls::new(path, order.hosts));
-        let place = Arc::new(Place::new(path, locks, walls));
-        fs::write(place.config(), configuration).expect("a file");
+        let place = Arc::new(Place::new(path, locks, walls, order.seed.is_multiple_of(2)));
+        fs::write(place.config(), &configuration).expect("a file");
+        if place.has_audit {
+            for host in 1..=order.hosts {
+                let audit = format!("[audit]\nfile = {:?}\n", place.audit(host));
+                let text = format!("{configuration}{audit}");
+                fs::write(place.config_of(host), text).expect("a file");
+            }
+        }
         if order.has_key {
             let key = GroupKey::generate().expect("random numbers");
             key.write(&path.join("group.key")).expect("a file");
@@ -280,7 +287,27 @@ impl Laboratory {
             eprintln!("{violation}");
         }
         assert!(violations.is_empty(), "{} violations", violations.len());
+        if self.place.has_audit {
+            self.judge_audits(&history, &rules);
+        }
         history
+    }
+
+    /// That the agents' audit logs are whole, and tell what the critical sections do.
+    fn judge_audits(&mut self, history: &History, rules: &Rules) {
+        let mut logs = BTreeMap::new();
+        for host in &mut self.hosts {
+            host.end_agent();
+            let path = self.place.audit(host.number);
+            let verified = host.verify(&path);
+            assert!(verified.status.success(), "{path:?}: {verified:?}");
+            let log = fs::read_to_string(&path).expect("an audit log");
+            logs.insert(host.number, log);
+        }
+        let audited = history.judge_audits(&logs, rules);
+        let audited = audited.unwrap_or_else(|why| panic!("audit: {why}"));
+        println!("audit: {audited:?}");
+        assert!(audited.entries > 0, "no entry is in an audit log");
     }
 }
 

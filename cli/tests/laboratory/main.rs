@@ -4,7 +4,8 @@
 //!
 //! `mixed_faults` plays a slice of it. The variables make it a campaign, and play it again:
 //!
-//! - `DISTLOCK_LAB_SEED`: what the plan follows from (it is printed); odd ones have multicast;
+//! - `DISTLOCK_LAB_SEED`: what the plan follows from (it is printed); odd ones have multicast, and with
+//!   even ones the agents write audit logs, which are judged, too;
 //! - `DISTLOCK_LAB_SECS`: for how long; without it every kind of fault comes once;
 //! - `DISTLOCK_LAB_HOSTS`: how many, 3 if not said;
 //! - `DISTLOCK_LAB_ENGINE`: the algorithm, all that there are if not said.

@@ -88,7 +88,7 @@ pub enum AuditEvent {
     Lost {
         /// Whose, and where.
         entry: AuditEntry,
-        /// `excluded`, `closed` or `failed`, as in the metrics.
+        /// `excluded`, `expired`, `closed` or `failed`, as in the metrics.
         why: &'static str,
     },
     /// A caller was not let in, or has given up.

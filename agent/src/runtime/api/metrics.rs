@@ -41,7 +41,8 @@ pub struct Metrics {
     /// `founding`, `joined`, `left`, `replaced` and `same`.
     pub view_changes: BTreeMap<String, u64>,
     /// How many grants were void before they were released, by reason: `excluded` if the group went on without
-    /// this member, `closed` if its agent was closed, `failed` if that had to end.
+    /// this member, `expired` if they were released when their lease was over and nothing was heard of the group,
+    /// `closed` if the agent was closed, `failed` if the agent had to end.
     pub losses: BTreeMap<String, u64>,
     /// Datagrams sent.
     pub datagrams_sent: u64,

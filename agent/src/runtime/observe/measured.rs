@@ -10,7 +10,7 @@ use crate::runtime::api::metrics::{Histogram, LockMetrics, Metrics};
 type Counts = BTreeMap<&'static str, u64>;
 
 /// Why grants are void: counted from zero, so that the first one shows as one more.
-const LOSSES: [&str; 3] = ["closed", "excluded", "failed"];
+const LOSSES: [&str; 4] = ["closed", "excluded", "expired", "failed"];
 /// What views have that those before had not, or have not.
 const CAUSES: [&str; 5] = ["founding", "joined", "left", "replaced", "same"];
 

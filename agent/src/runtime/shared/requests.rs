@@ -11,6 +11,7 @@ use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, SessionEnd};
 use crate::runtime::api::events::{Leader, observe};
 use crate::runtime::os::clock::Moment;
+use crate::runtime::request::session::GuardState;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{Entry, Sink};
 
@@ -117,8 +118,14 @@ impl CoreGuard<'_> {
     /// Frees what `ticket` was granted.
     pub(crate) fn release(&mut self, ticket: Ticket, how: Release) {
         if let Some(entry) = self.core.requests.remove(&ticket) {
-            self.was_held(&entry);
-            self.audit_release(&entry, how);
+            if self.core.session.state() == GuardState::Suspended {
+                // A caller that looks at its lease may leave before this agent, which stood still, hears
+                // that the group has gone on.
+                self.loses(&entry, "expired");
+            } else {
+                self.was_held(&entry);
+                self.audit_release(&entry, how);
+            }
             self.step(Input::Command(&Command::Release { ticket, how }));
             self.leave_if_drained();
         }
