@@ -82,7 +82,7 @@ fn the_last_word_of_an_agent_is_a_line_too() {
     refuses(group.agent_command(1), 78, &["group.toml:1"]);
 }
 
-/// Whatever is told has a word, and the manual names it.
+/// Whatever is told has a word, the manual names it, and the runbooks say what to do.
 #[test]
 fn every_word_is_in_the_manual() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -115,4 +115,10 @@ fn every_word_is_in_the_manual() {
     }
     let told: BTreeSet<_> = told.iter().map(String::as_str).collect();
     assert_eq!(told, words);
+    let runbooks = fs::read_to_string(root.join("doc/runbooks.md")).expect("the runbooks");
+    let rows = runbooks.lines().filter(|line| line.starts_with("| `"));
+    let first = rows.filter_map(|row| row.split('|').nth(1));
+    let mut rows: BTreeSet<_> = first.flat_map(|cell| cell.split('`')).collect();
+    rows.retain(|word| !["", " ", ", ", "other"].contains(word));
+    assert_eq!(rows, told);
 }
