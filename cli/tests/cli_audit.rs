@@ -319,3 +319,29 @@ fn an_operators_acts_are_in_the_log() {
     }
     exits(verify(&[&log]), 0);
 }
+
+#[test]
+fn a_change_of_the_voters_is_in_the_log() {
+    let (group, log) = audited(3);
+    let other = group.write_config("other.toml", LEASE_MS);
+    let first = group.agent(1);
+    let others = [2, 3].map(|id| {
+        let mut agent = group.agent_command(id);
+        agent.env("DISTLOCK_CONFIG", &other);
+        AgentProcess::start(agent)
+    });
+    exits(group.client(1, ["run", "-w", "30", "x", "true"]), 0);
+    exits(group.client(1, ["members", "voters", "1"]), 0);
+    await_event(&log, "voters");
+    let all = lines(&log);
+    let voters: Vec<_> = all
+        .iter()
+        .filter(|line| line["event"] == "voters")
+        .collect();
+    let told = voters.last().expect("it was awaited");
+    assert_eq!(told["members"], serde_json::json!([1]));
+    assert_eq!(told["uid"], getuid().as_raw());
+    drop(others);
+    first.end_by(Signal::SIGTERM);
+    exits(verify(&[&log]), 0);
+}

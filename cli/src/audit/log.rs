@@ -52,10 +52,27 @@ pub(crate) struct AuditLog {
 /// # Errors
 /// If the file cannot be had, or is another process's or no audit log; or there is no thread.
 pub(crate) fn open(path: &Path, member: u16) -> Result<(AuditLog, Auditor), Failure> {
+    let (log, note, lost) = begin(path, member, MAX_WAITING)?;
+    Ok((log, Auditor::new(note, lost)))
+}
+
+/// The log, what is told of each record, and how many found no room: so many wait at most.
+fn begin(
+    path: &Path,
+    member: u16,
+    room: usize,
+) -> Result<
+    (
+        AuditLog,
+        impl Fn(AuditRecord) + Send + Sync + 'static,
+        Arc<AtomicU64>,
+    ),
+    Failure,
+> {
     let mut file = AuditFile::open(path, member)?;
     file.write([Line::now("start")])
         .map_err(|error| refused(path, &error))?;
-    let (queue, words) = bounded(MAX_WAITING);
+    let (queue, words) = bounded(room);
     let (done, is_done) = bounded(0);
     let lost = Arc::new(AtomicU64::new(0));
     // Those since the last record that found room.
@@ -91,7 +108,7 @@ pub(crate) fn open(path: &Path, member: u16) -> Result<(AuditLog, Auditor), Fail
             counter.fetch_add(1, Ordering::Relaxed);
         }
     };
-    Ok((log, Auditor::new(note, lost)))
+    Ok((log, note, lost))
 }
 
 impl AuditLog {
@@ -406,4 +423,52 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
         path.display()
     );
     Failure::new(code, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use distlock::audit::AuditEvent;
+    use distlock_agent::runtime::clock;
+
+    use super::*;
+
+    /// The queue is full most of the time, as its only place is taken until the disk has the lines before.
+    #[test]
+    fn what_finds_no_room_is_told_of_where_it_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let (log, note, lost) = begin(&path, 1, 1).unwrap();
+        let all = 20_000;
+        for epoch in 1..=all {
+            note(AuditRecord {
+                wall: SystemTime::now(),
+                at: clock::now(),
+                event: AuditEvent::Excluded { epoch },
+            });
+        }
+        log.close();
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<Line> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        // Between two lines as many are told of as are missing.
+        let mut next = 1;
+        for line in &lines[1..lines.len() - 1] {
+            match (line.lost, line.epoch) {
+                (Some(lost), _) => next += u32::try_from(lost).unwrap(),
+                (None, epoch) => {
+                    assert_eq!(epoch, Some(next));
+                    next += 1;
+                }
+            }
+        }
+        assert_eq!(next, all + 1);
+        let told: u64 = lines.iter().filter_map(|line| line.lost).sum();
+        assert_eq!(told, lost.load(Ordering::Relaxed));
+        assert!(told > 0, "there was room for all of them");
+        assert_eq!(lines.last().unwrap().event, "end");
+    }
 }
