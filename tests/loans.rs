@@ -314,9 +314,12 @@ fn take_turns(locks: &[impl DistMutex], entries: u64) {
 /// Two members lend the lock to each other, and to two threads each.
 #[test]
 fn threads_of_two_members_exclude_each_other() {
-    let group = Group::new(2, LEASE);
+    // Long enough for a machine that has much else to do: no lock() here may miss a quorum.
+    let group = Group::new(2, "lease = \"3s\"");
     let agents = [group.member(1), group.member(2)];
     let locks = agents.each_ref().map(|agent| agent.mutex("x").unwrap());
     let [one, two] = &locks;
+    // However long the founding takes.
+    drop(one.try_lock_for(Duration::from_secs(60)).unwrap());
     take_turns(&[one, two, one, two], 3_000);
 }
