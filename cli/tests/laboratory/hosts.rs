@@ -23,7 +23,7 @@ use crate::locks::Lock;
 use crate::network::Namespace;
 use crate::plan::Target;
 use crate::resource::Writer;
-use crate::wall::Walls;
+use crate::shim::Shims;
 
 /// The group's name, after which members' state is found.
 pub(crate) const GROUP: &str = "laboratory";
@@ -32,16 +32,21 @@ pub(crate) const GROUP: &str = "laboratory";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Until `distlock run` is tried again after it was refused.
 const AGAIN: Duration = Duration::from_millis(20);
+/// For a shell in a mount namespace of its own: mounts a small file system, and becomes the program.
+const ON_SMALL_DISK: &str = "mount -t tmpfs -o size=128k,nr_inodes=16 tmpfs \"$0\" && exec \"$@\"";
 
 /// What all hosts share.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     pub(crate) locks: Vec<Lock>,
-    /// The hosts' own wall clocks, where they have any.
-    pub(crate) walls: Option<Walls>,
+    /// The hosts' own clocks and disks, where they have any.
+    pub(crate) shims: Option<Shims>,
     /// Whether the agents write audit logs.
     pub(crate) has_audit: bool,
+    /// Whether the agents serve their metrics, and write their audit logs to small disks; and nobody enters
+    /// but by the test.
+    pub(crate) is_watched: bool,
     /// What was done to processes, for the judge.
     log: Mutex<File>,
 }
@@ -50,15 +55,17 @@ impl Place {
     pub(crate) fn new(
         directory: &Path,
         locks: Vec<Lock>,
-        walls: Option<Walls>,
+        shims: Option<Shims>,
         has_audit: bool,
+        is_watched: bool,
     ) -> Self {
         let log = critical::logs(directory).join("laboratory");
         Self {
             directory: directory.to_owned(),
             locks,
-            walls,
+            shims,
             has_audit,
+            is_watched,
             log: Mutex::new(File::create(log).expect("a log")),
         }
     }
@@ -67,16 +74,56 @@ impl Place {
         self.directory.join("group.toml")
     }
 
-    /// The file of this host's agent: the same, and where its own audit log is.
+    /// The file of this host's agent: the same, and the tables of its own.
     pub(crate) fn config_of(&self, host: u16) -> PathBuf {
-        match self.has_audit {
+        match self.has_audit || self.is_watched {
             true => self.directory.join(format!("{host}.toml")),
             false => self.config(),
         }
     }
 
+    /// What only this host's file has.
+    pub(crate) fn own_tables(&self, host: u16) -> String {
+        let mut text = String::new();
+        if self.has_audit {
+            text += &format!("[audit]\nfile = {:?}\n", self.audit(host));
+        }
+        if self.is_watched {
+            let path = self.metrics(host);
+            text += &format!("[metrics]\nlisten = \"unix:{}\"\n", path.display());
+        }
+        text
+    }
+
     pub(crate) fn audit(&self, host: u16) -> PathBuf {
-        self.directory.join(format!("{host}.audit"))
+        match self.is_watched {
+            true => self.disk(host).join("audit"),
+            false => self.directory.join(format!("{host}.audit")),
+        }
+    }
+
+    /// Where a watched host's small disk is.
+    fn disk(&self, host: u16) -> PathBuf {
+        self.directory.join(format!("{host}.disk"))
+    }
+
+    /// Where a watched host serves its metrics.
+    pub(crate) fn metrics(&self, host: u16) -> PathBuf {
+        self.directory.join(format!("{host}.metrics"))
+    }
+
+    /// The program that is to be an agent, on its small disk if it is watched.
+    fn agent(&self, host: u16) -> Command {
+        let program = env!("CARGO_BIN_EXE_distlock");
+        if !self.is_watched {
+            return Command::new(program);
+        }
+        let disk = self.disk(host);
+        fs::create_dir_all(&disk).expect("a directory");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", ON_SMALL_DISK]);
+        command.arg(disk).arg(program);
+        command
     }
 
     fn state(&self) -> PathBuf {
@@ -85,8 +132,8 @@ impl Place {
 
     /// `command`, started on `host` with its clock.
     fn spawn(&self, host: u16, namespace: &Namespace, mut command: Command) -> Child {
-        if let Some(walls) = &self.walls {
-            command.envs(walls.environment(host));
+        if let Some(shims) = &self.shims {
+            command.envs(shims.environment(host));
         }
         namespace.spawn(command).expect("it starts")
     }
@@ -136,13 +183,16 @@ impl Host {
         }
     }
 
-    /// Starts whatever does not run.
+    /// Starts whatever does not run; on a watched host that is the agent alone.
     pub(crate) fn start(&mut self) {
         if self.agent.is_none() {
             self.agent = Some(
                 self.start_agent()
                     .unwrap_or_else(|said| panic!("agent {} does not start: {said}", self.number)),
             );
+        }
+        if self.place.is_watched {
+            return;
         }
         if self.program.is_none() {
             self.incarnations += 1;
@@ -162,7 +212,7 @@ impl Host {
 
     /// The agent, once clients can connect; what it says if it ends before.
     fn start_agent(&self) -> Result<Child, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        let mut command = self.place.agent(self.number);
         command.args(["agent", "--id", &self.number.to_string(), "--config"]);
         command
             .arg(self.place.config_of(self.number))
@@ -200,6 +250,16 @@ impl Host {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawn(command);
         child.wait_with_output().expect("it ends")
+    }
+
+    /// `distlock run` with these arguments, which goes on. Its input and its output are pipes.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        command.args(["run", "--socket"]).arg(self.socket());
+        command.args(arguments).stdin(Stdio::piped());
+        command.stdout(Stdio::piped());
+        command.stderr(self.place.errors(&format!("{}.run", self.number)));
+        self.spawn(command)
     }
 
     /// What `distlock audit verify` says of `log`.
@@ -562,7 +622,7 @@ fn end(child: &mut Child) {
 }
 
 /// What it says first; empty if it says nothing for long, or ends.
-fn first_line(stdout: ChildStdout) -> String {
+pub(crate) fn first_line(stdout: ChildStdout) -> String {
     let limit = PollTimeout::try_from(PATIENCE).expect("in range");
     let mut line = String::new();
     if poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], limit) == Ok(1) {
