@@ -111,14 +111,13 @@ impl Alerts {
         let (stuck, _holder, _waiter) = self.stuck_holder();
         let slow = self.voter_missing();
         self.locks_lost();
-        // The views of the two faults before were written by now.
-        self.shims().slow_down(ENDED, Duration::ZERO);
         let late = self.lease_margin_low();
         self.audit_gap();
         self.flooded();
         self.await_alert(late, secs(420));
         self.lab.heal();
         self.await_alert(slow, secs(120));
+        self.shims().slow_down(ENDED, Duration::ZERO);
         self.await_well();
         // Its timers are off from then on, and it is told in less than two minutes.
         let clock = self.clock_rate();
