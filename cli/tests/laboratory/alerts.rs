@@ -7,7 +7,9 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::iter;
 use std::process::Child;
+use std::thread;
 use std::time::Duration;
 
 use judge::{Fault, judge};
@@ -18,6 +20,7 @@ use crate::laboratory::{Laboratory, Order};
 use crate::locks::{DEFAULT, Lock};
 use crate::meddler::{Passing, packet};
 use crate::plan::Target;
+use crate::shim::Shims;
 use crate::switch::Link;
 
 const HOSTS: u16 = 5;
@@ -71,6 +74,8 @@ struct Alerts {
     watch: Watch,
     lab: Laboratory,
     faults: Vec<Fault>,
+    /// What else was not as it should be.
+    wrong: Vec<String>,
 }
 
 #[test]
@@ -94,6 +99,7 @@ fn alerts_fire_for_their_faults() {
         watch,
         lab,
         faults: Vec::new(),
+        wrong: Vec::new(),
     };
     alerts.play();
     alerts.tell();
@@ -106,7 +112,7 @@ impl Alerts {
             "nothing is scraped"
         );
         self.say("all is well");
-        std::thread::sleep(secs(60));
+        thread::sleep(secs(60));
         self.no_quorum();
         let (stuck, _holder, _waiter) = self.stuck_holder();
         let slow = self.voter_missing();
@@ -158,11 +164,16 @@ impl Alerts {
         self.faults[fault].until = Some(self.watch.now() + lingers);
     }
 
-    fn await_well(&self) {
-        assert!(self.watch.await_answer(WELL, RECOVERS), "not all are well");
+    /// The table is of use also where they are not.
+    fn await_well(&mut self) {
+        if !self.watch.await_answer(WELL, RECOVERS) {
+            let now = self.watch.now().as_secs();
+            self.wrong
+                .push(format!("not all were well again after {now} s"));
+        }
     }
 
-    fn shims(&self) -> &crate::shim::Shims {
+    fn shims(&self) -> &Shims {
         self.lab.place.shims.as_ref().expect("they were ordered")
     }
 
@@ -221,7 +232,7 @@ impl Alerts {
             "a holder's agent is stopped",
         );
         let stopped = self.lab.host(STOPPED).stop(Target::Agent, None, false);
-        std::thread::sleep(secs(4));
+        thread::sleep(secs(4));
         self.lab.host(STOPPED).go_on(&stopped);
         self.await_alert(fault, secs(20));
         self.await_well();
@@ -264,7 +275,7 @@ impl Alerts {
         let packet = packet(&stranger);
         // Ten times a second.
         self.await_alert_with(fault, secs(180), || {
-            let packets = std::iter::repeat_n((STOPPED, packet.clone()), 150);
+            let packets = iter::repeat_n((STOPPED, packet.clone()), 150);
             self.lab.switch.inject(packets);
         });
         // What was sent counts for a minute.
@@ -282,7 +293,8 @@ impl Alerts {
     /// The table; and it fails if an alert did not fire for its fault, or fired for another.
     fn tell(&self) {
         let (asked, unanswered) = self.watch.asked();
-        let (rows, wrong) = judge(&self.faults, &self.watch.seen());
+        let (rows, mut wrong) = judge(&self.faults, &self.watch.seen());
+        wrong.extend(self.wrong.iter().cloned());
         println!("alert                   | where  | fault | seconds from the fault to the alert");
         rows.iter().for_each(|row| println!("{row}"));
         wrong.iter().for_each(|why| println!("{why}"));

@@ -29,6 +29,7 @@ mod locks;
 mod meddler;
 mod middle;
 mod network;
+mod place;
 mod plan;
 #[path = "../cli_support/prometheus.rs"]
 mod prometheus;
