@@ -114,7 +114,7 @@ impl Alerts {
         self.say("all is well");
         thread::sleep(secs(60));
         self.no_quorum();
-        let (stuck, _holder, _waiter) = self.stuck_holder();
+        let (stuck, mut holder, _waiter) = self.stuck_holder();
         let slow = self.voter_missing();
         self.locks_lost();
         let late = self.lease_margin_low();
@@ -128,7 +128,12 @@ impl Alerts {
         // Its timers are off from then on, and it is told in less than two minutes.
         let clock = self.clock_rate();
         self.await_alert(clock, secs(150));
-        self.await_alert(stuck, secs(700));
+        // The fault began more than six minutes ago.
+        self.await_alert(stuck, secs(330));
+        if let Some(status) = holder.0.try_wait().expect("it can be asked") {
+            let why = "who holds the lock that is waited for has ended";
+            self.wrong.push(format!("{why}: {status}"));
+        }
     }
 
     fn say(&self, what: &str) {
