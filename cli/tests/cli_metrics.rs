@@ -94,6 +94,23 @@ fn what_happens_to_locks_is_counted() {
     assert_eq!(told(&group, 2)[grants], 0.0, "another agent's callers");
 }
 
+/// DistlockVoterMissing fires by this number.
+#[test]
+fn a_voter_that_is_silent_does_not_vote() {
+    let group = Group::unix(3);
+    let mut agents = group.agents(3);
+    let votes = || {
+        let now = told(&group, 1);
+        ["yes", "no"].map(|votes| now[&format!("distlock_voters{{votes=\"{votes}\"}}")])
+    };
+    eventually("all vote", || votes() == [3.0, 0.0]);
+    drop(agents.pop());
+    eventually("one is missed", || votes() == [2.0, 1.0]);
+    assert_eq!(told(&group, 1)["distlock_quorum"], 1.0);
+    agents.push(group.agent(3));
+    eventually("it votes again", || votes() == [3.0, 0.0]);
+}
+
 #[test]
 fn the_page_is_served_at_a_unix_socket() {
     let group = Group::unix(1);

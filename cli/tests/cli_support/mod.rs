@@ -8,6 +8,7 @@
 pub(crate) mod disk;
 pub(crate) mod doctor;
 pub(crate) mod group;
+pub(crate) mod prometheus;
 pub(crate) mod shiviz;
 pub(crate) mod suspend;
 pub(crate) mod users;

@@ -67,9 +67,10 @@ impl Settings {
                 None => Lock::all(&ENGINES),
             },
             seed: self.seed,
-            has_walls: false,
+            has_shims: false,
             has_multicast: self.seed % 2 == 1,
             has_key: true,
+            is_watched: false,
         }
     }
 

@@ -2,8 +2,8 @@
 //! after the other.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -19,11 +19,10 @@ use nix::unistd::Pid;
 
 use crate::clock::now_ns;
 use crate::critical::{self, COMMAND, PROGRAM};
-use crate::locks::Lock;
 use crate::network::Namespace;
+use crate::place::Place;
 use crate::plan::Target;
 use crate::resource::Writer;
-use crate::wall::Walls;
 
 /// The group's name, after which members' state is found.
 pub(crate) const GROUP: &str = "laboratory";
@@ -32,77 +31,6 @@ pub(crate) const GROUP: &str = "laboratory";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Until `distlock run` is tried again after it was refused.
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// What all hosts share.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) directory: PathBuf,
-    pub(crate) locks: Vec<Lock>,
-    /// The hosts' own wall clocks, where they have any.
-    pub(crate) walls: Option<Walls>,
-    /// Whether the agents write audit logs.
-    pub(crate) has_audit: bool,
-    /// What was done to processes, for the judge.
-    log: Mutex<File>,
-}
-
-impl Place {
-    pub(crate) fn new(
-        directory: &Path,
-        locks: Vec<Lock>,
-        walls: Option<Walls>,
-        has_audit: bool,
-    ) -> Self {
-        let log = critical::logs(directory).join("laboratory");
-        Self {
-            directory: directory.to_owned(),
-            locks,
-            walls,
-            has_audit,
-            log: Mutex::new(File::create(log).expect("a log")),
-        }
-    }
-
-    pub(crate) fn config(&self) -> PathBuf {
-        self.directory.join("group.toml")
-    }
-
-    /// The file of this host's agent: the same, and where its own audit log is.
-    pub(crate) fn config_of(&self, host: u16) -> PathBuf {
-        match self.has_audit {
-            true => self.directory.join(format!("{host}.toml")),
-            false => self.config(),
-        }
-    }
-
-    pub(crate) fn audit(&self, host: u16) -> PathBuf {
-        self.directory.join(format!("{host}.audit"))
-    }
-
-    fn state(&self) -> PathBuf {
-        self.directory.join("state")
-    }
-
-    /// `command`, started on `host` with its clock.
-    fn spawn(&self, host: u16, namespace: &Namespace, mut command: Command) -> Child {
-        if let Some(walls) = &self.walls {
-            command.envs(walls.environment(host));
-        }
-        namespace.spawn(command).expect("it starts")
-    }
-
-    pub(crate) fn log(&self, line: &str) {
-        let mut log = self.log.lock().expect("the log");
-        writeln!(log, "{line}").expect("room for the log");
-    }
-
-    /// What `who` says on standard error, for whoever looks into a failure.
-    fn errors(&self, who: &str) -> File {
-        let path = self.directory.join(format!("{who}.err"));
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).open(path).expect("a log")
-    }
-}
 
 pub(crate) struct Host {
     pub(crate) number: u16,
@@ -136,13 +64,16 @@ impl Host {
         }
     }
 
-    /// Starts whatever does not run.
+    /// Starts whatever does not run; on a watched host that is the agent alone.
     pub(crate) fn start(&mut self) {
         if self.agent.is_none() {
             self.agent = Some(
                 self.start_agent()
                     .unwrap_or_else(|said| panic!("agent {} does not start: {said}", self.number)),
             );
+        }
+        if self.place.is_watched {
+            return;
         }
         if self.program.is_none() {
             self.incarnations += 1;
@@ -162,7 +93,7 @@ impl Host {
 
     /// The agent, once clients can connect; what it says if it ends before.
     fn start_agent(&self) -> Result<Child, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        let mut command = self.place.agent(self.number);
         command.args(["agent", "--id", &self.number.to_string(), "--config"]);
         command
             .arg(self.place.config_of(self.number))
@@ -200,6 +131,16 @@ impl Host {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawn(command);
         child.wait_with_output().expect("it ends")
+    }
+
+    /// `distlock run` with these arguments, which goes on. Its input and its output are pipes.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        command.args(["run", "--socket"]).arg(self.socket());
+        command.args(arguments).stdin(Stdio::piped());
+        command.stdout(Stdio::piped());
+        command.stderr(self.place.errors(&format!("{}.run", self.number)));
+        self.spawn(command)
     }
 
     /// What `distlock audit verify` says of `log`.
@@ -562,7 +503,7 @@ fn end(child: &mut Child) {
 }
 
 /// What it says first; empty if it says nothing for long, or ends.
-fn first_line(stdout: ChildStdout) -> String {
+pub(crate) fn first_line(stdout: ChildStdout) -> String {
     let limit = PollTimeout::try_from(PATIENCE).expect("in range");
     let mut line = String::new();
     if poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], limit) == Ok(1) {

@@ -15,14 +15,15 @@ use tempfile::TempDir;
 use crate::clock::now_ns;
 use crate::critical::{self, COMMAND, PROGRAM};
 use crate::history::{History, Rules};
-use crate::hosts::{GROUP, Host, Place, Stopped};
+use crate::hosts::{GROUP, Host, Stopped};
 use crate::locks::Lock;
 use crate::network::{self, Namespace};
+use crate::place::Place;
 use crate::plan::{Episode, Fault, Target};
 use crate::resource::{Entrance, Resource, Writer};
 use crate::rng::Rng;
+use crate::shim::Shims;
 use crate::switch::{Link, Switch};
-use crate::wall::Walls;
 
 /// What the groups' leases are.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
@@ -64,12 +65,14 @@ pub(crate) struct Order {
     pub(crate) hosts: u16,
     pub(crate) locks: Vec<Lock>,
     pub(crate) seed: u64,
-    /// Whether each host has a wall clock of its own.
-    pub(crate) has_walls: bool,
+    /// Whether each host has clocks and a disk of its own.
+    pub(crate) has_shims: bool,
     /// Whether the hosts' file has a multicast address.
     pub(crate) has_multicast: bool,
     /// Whether it has a key, or says that it is insecure.
     pub(crate) has_key: bool,
+    /// Whether the agents serve their metrics, and nobody enters but by the test.
+    pub(crate) is_watched: bool,
 }
 
 pub(crate) struct Laboratory {
@@ -106,7 +109,13 @@ impl Laboratory {
                 return None;
             }
         };
-        let directory = tempfile::Builder::new().prefix("dlab").tempdir();
+        let mut directory = tempfile::Builder::new();
+        directory.prefix("dlab");
+        let directory = match order.is_watched {
+            // In memory, where no disk is slow but by the test.
+            true => directory.tempdir_in("/dev/shm"),
+            false => directory.tempdir(),
+        };
         let directory = directory.expect("a directory");
         let configuration = configuration(&order);
         let (path, locks) = (directory.path(), order.locks);
@@ -114,15 +123,18 @@ impl Laboratory {
         let permits = Lock::permits(&locks);
         let log = critical::logs(path).join("resource");
         let resource = Resource::new(&critical::resource(path), &log, permits);
-        let walls = order.has_walls.then(|| Walls::new(path, order.hosts));
-        let place = Arc::new(Place::new(path, locks, walls, order.seed.is_multiple_of(2)));
+        let shims = order.has_shims.then(|| Shims::new(path, order.hosts));
+        let place = Arc::new(Place::new(
+            path,
+            locks,
+            shims,
+            order.seed.is_multiple_of(2),
+            order.is_watched,
+        ));
         fs::write(place.config(), &configuration).expect("a file");
-        if place.has_audit {
-            for host in 1..=order.hosts {
-                let audit = format!("[audit]\nfile = {:?}\n", place.audit(host));
-                let text = format!("{configuration}{audit}");
-                fs::write(place.config_of(host), text).expect("a file");
-            }
+        for host in 1..=order.hosts {
+            let text = format!("{configuration}{}", place.own_tables(host));
+            fs::write(place.config_of(host), text).expect("a file");
         }
         if order.has_key {
             let key = GroupKey::generate().expect("random numbers");
@@ -139,7 +151,10 @@ impl Laboratory {
             rng: Rng::new(order.seed),
         };
         laboratory.start();
-        laboratory.await_everybody("the group forms", ALL);
+        match laboratory.place.is_watched {
+            true => laboratory.await_settled(),
+            false => laboratory.await_everybody("the group forms", ALL),
+        }
         Some(laboratory)
     }
 
@@ -169,7 +184,8 @@ impl Laboratory {
         let mut since = (0, start);
         while now_ns() - since.1 < u64::try_from(SETTLED.as_nanos()).expect("short") {
             let epochs: BTreeSet<u64> = self.hosts.iter().map(Host::epoch).collect();
-            let is_one = epochs.len() == 1;
+            // In epoch 0 there is no view yet.
+            let is_one = epochs.len() == 1 && !epochs.contains(&0);
             if !is_one || !epochs.contains(&since.0) {
                 since = (epochs.first().copied().unwrap_or_default(), now_ns());
             }

@@ -15,8 +15,10 @@
 //! The other tests each have one thing happen, and say what must come of it. `takeovers` measures how
 //! long a lock is free when its holder has gone: `DISTLOCK_LAB_KILLS` says how often, and that the
 //! bounds are demanded. `DISTLOCK_LAB_RESTARTS` says how often `fences_rise_over_total_restarts` is to
-//! restart everything.
+//! restart everything. `alerts` has a real Prometheus read a group of five, for a quarter of an hour, while
+//! one thing after the other happens: each alert has to fire for its fault, and for no other.
 
+mod alerts;
 mod campaign;
 mod clock;
 mod critical;
@@ -27,13 +29,16 @@ mod locks;
 mod meddler;
 mod middle;
 mod network;
+mod place;
 mod plan;
+#[path = "../cli_support/prometheus.rs"]
+mod prometheus;
 mod resource;
 mod rng;
 mod scenarios;
+mod shim;
 mod switch;
 mod takeover;
-mod wall;
 
 /// The test program is also what it starts: see `critical`.
 #[test]

@@ -199,7 +199,7 @@ pub(crate) fn payload(packet: &[u8]) -> Option<&[u8]> {
 }
 
 /// An IPv4 packet (RFC 791) with a UDP datagram (RFC 768), whose checksum is left out.
-fn packet(passing: &Passing) -> Vec<u8> {
+pub(crate) fn packet(passing: &Passing) -> Vec<u8> {
     let len = |len: usize| u16::try_from(len).expect("it fits a packet").to_be_bytes();
     let udp = UDP + passing.payload.len();
     let mut packet = vec![0x45, 0];

@@ -42,9 +42,10 @@ fn laboratory(has_key: bool) -> Option<Laboratory> {
             None => Lock::all(&[DEFAULT, "token-ring-requests"]),
         },
         seed: variable("DISTLOCK_LAB_SEED").unwrap_or(1),
-        has_walls: false,
+        has_shims: false,
         has_multicast: false,
         has_key,
+        is_watched: false,
     })
 }
 

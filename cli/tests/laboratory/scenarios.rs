@@ -19,9 +19,10 @@ fn three_hosts(seed: u64) -> Option<Laboratory> {
         hosts: 3,
         locks: Lock::only(DEFAULT),
         seed,
-        has_walls: false,
+        has_shims: false,
         has_multicast: false,
         has_key: true,
+        is_watched: false,
     })
 }
 
@@ -202,9 +203,10 @@ fn multicast_that_is_dropped_is_done_without() {
         // The default algorithm says nothing to all members.
         locks: Lock::only("ricart-agrawala"),
         seed: 1,
-        has_walls: false,
+        has_shims: false,
         has_multicast: true,
         has_key: true,
+        is_watched: false,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;
@@ -236,28 +238,29 @@ fn wall_clocks_may_show_anything() {
         hosts: 3,
         locks: Lock::only(DEFAULT),
         seed: 1,
-        has_walls: true,
+        has_shims: true,
         has_multicast: false,
         has_key: true,
+        is_watched: false,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;
     };
     let epoch = lab.hosts[0].epoch();
     let holder = lab.resource.hold();
-    let walls = |lab: &Laboratory, ahead: [i64; 3]| {
-        let walls = lab.place.walls.as_ref().expect("it was ordered");
+    let set = |lab: &Laboratory, ahead: [i64; 3]| {
+        let shims = lab.place.shims.as_ref().expect("it was ordered");
         for (host, ahead) in (1..).zip(ahead) {
-            walls.set(host, ahead);
+            shims.set_wall(host, ahead);
         }
     };
-    walls(&lab, [HOUR, -HOUR, 0]);
+    set(&lab, [HOUR, -HOUR, 0]);
     // A lease's time with somebody inside, who would lose it.
     let end = now_ns() + u64::try_from(CUT_OFF.as_nanos()).expect("short");
     let mut ahead = HOUR;
     while now_ns() < end {
         ahead = -ahead;
-        walls(&lab, [ahead, -ahead, ahead]);
+        set(&lab, [ahead, -ahead, ahead]);
         thread::sleep(Duration::from_millis(20));
     }
     let still = lab.resource.hold();
@@ -269,13 +272,13 @@ fn wall_clocks_may_show_anything() {
 
     for ahead in [[-HOUR, HOUR, 0], [-24 * HOUR; 3]] {
         lab.fail_totally();
-        walls(&lab, ahead);
+        set(&lab, ahead);
         lab.start();
         lab.await_everybody("all were restarted at another time", ALL);
     }
-    let walls = lab.place.walls.as_ref().expect("it was ordered");
+    let shims = lab.place.shims.as_ref().expect("it was ordered");
     for host in lab.numbers() {
-        assert!(walls.asked(host) > 0, "nobody on host {host} saw its clock");
+        assert!(shims.asked(host) > 0, "nobody on host {host} saw its clock");
     }
     // Fences rose, says the judge.
     lab.judge();

@@ -74,9 +74,10 @@ fn takeovers() {
         hosts: variable("DISTLOCK_LAB_HOSTS").unwrap_or(3),
         locks: Lock::only(&variable("DISTLOCK_LAB_ENGINE").unwrap_or_else(|| DEFAULT.to_owned())),
         seed: 1,
-        has_walls: false,
+        has_shims: false,
         has_multicast: false,
         has_key: true,
+        is_watched: false,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

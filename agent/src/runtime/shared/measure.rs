@@ -47,11 +47,12 @@ impl CoreGuard<'_> {
     pub(crate) fn metrics(&self) -> Metrics {
         let (core, identity) = (&*self.core, &self.shared.identity);
         let now = clock::now();
+        let quorum = core.node.quorum(now);
         let mut metrics = Metrics {
             group: identity.settings.group.clone(),
             member: identity.me.as_u16(),
             epoch: core.node.view().map_or(0, |view| view.epoch.as_u32()),
-            has_quorum: core.node.quorum(now).is_ok(),
+            has_quorum: quorum.is_ok(),
             lease: identity.settings.lease,
             lease_remaining: self.lease_remaining(),
             ..Metrics::default()
@@ -62,7 +63,12 @@ impl CoreGuard<'_> {
             *metrics.members.entry(self.member_state(id)).or_default() += 1;
         }
         let voters = core.node.voters(now);
-        metrics.voting = voters.values().filter(|votes| **votes).count() as u64;
+        // One that is silent votes as far as anybody knows, and cannot be counted on.
+        let is_missing = |id| quorum.missing.iter().any(|it| it.member == id);
+        let voting = voters
+            .iter()
+            .filter(|(id, votes)| **votes && !is_missing(**id));
+        metrics.voting = voting.count() as u64;
         metrics.not_voting = voters.len() as u64 - metrics.voting;
         let rates = core.peer_clocks.rates();
         metrics.clock_rates = rates
