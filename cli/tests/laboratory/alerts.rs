@@ -122,7 +122,7 @@ impl Alerts {
         self.flooded();
         self.await_alert(late, secs(420));
         self.lab.heal();
-        self.await_alert(slow, secs(120));
+        self.await_alert(slow, secs(400));
         self.shims().slow_down(ENDED, Duration::ZERO);
         self.await_well();
         // Its timers are off from then on, and it is told in less than two minutes.
