@@ -15,7 +15,7 @@ use std::time::Duration;
 use judge::{Fault, judge};
 use watch::{Watch, rules};
 
-use crate::hosts::first_line;
+use crate::hosts::{Host, first_line};
 use crate::laboratory::{Laboratory, Order};
 use crate::locks::{DEFAULT, Lock};
 use crate::meddler::{Passing, packet};
@@ -130,6 +130,8 @@ impl Alerts {
         self.await_alert(clock, secs(150));
         // The fault began more than six minutes ago.
         self.await_alert(stuck, secs(330));
+        let ailments = self.lab.hosts.iter_mut().filter_map(Host::ails);
+        self.wrong.extend(ailments);
         if let Some(status) = holder.0.try_wait().expect("it can be asked") {
             let why = "who holds the lock that is waited for has ended";
             self.wrong.push(format!("{why}: {status}"));
