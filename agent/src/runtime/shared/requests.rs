@@ -118,7 +118,8 @@ impl CoreGuard<'_> {
     /// Frees what `ticket` was granted.
     pub(crate) fn release(&mut self, ticket: Ticket, how: Release) {
         if let Some(entry) = self.core.requests.remove(&ticket) {
-            if self.core.session.state() == GuardState::Suspended {
+            let has_seen_it = how != Release::Unused;
+            if has_seen_it && self.core.session.state() == GuardState::Suspended {
                 // A caller that looks at its lease may leave before this agent, which stood still, hears
                 // that the group has gone on.
                 self.loses(&entry, "expired");

@@ -325,6 +325,11 @@ fn giving_back_what_is_suspended_says_what_became_of_it() {
             assert_eq!(unlocks.join().unwrap(), truth);
         }
     }
+    // One that its caller never saw is no loss.
+    host.renew();
+    let unseen = host.acquire("x");
+    host.suspend();
+    let _ = unseen.release_as(Release::Unused);
     // Whatever becomes of the lock: the caller had to leave alone what it protects.
     let losses = host.agent.shared.metrics().unwrap().losses;
     assert_eq!((losses["expired"], losses["excluded"]), (4, 0));
