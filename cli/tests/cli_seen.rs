@@ -80,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// How long each of so many entries took, the shortest first.
+    /// Enters `lock` `count` times; the times that the entries took, the shortest first.
     fn enter(&self, lock: &str, count: usize) -> Vec<Duration> {
         let mutex = self.client.mutex(lock).expect("a lock");
         let mut times = Vec::new();

@@ -160,7 +160,7 @@ impl NodeConfig {
         self.audit.as_deref()
     }
 
-    /// Who is told what an audit has.
+    /// What is told each grant and how it ended, if there is an audit.
     pub(crate) fn auditor(&self) -> Option<&Auditor> {
         self.auditor.as_ref()
     }

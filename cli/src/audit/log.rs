@@ -56,7 +56,8 @@ pub(crate) fn open(path: &Path, member: u16) -> Result<(AuditLog, Auditor), Fail
     Ok((log, Auditor::new(note, lost)))
 }
 
-/// The log, what is told of each record, and how many found no room: so many wait at most.
+/// Begins to write at `path` with a queue of `room` records: the log, the function that queues a record, and the
+/// count of the records for which the queue had no room.
 fn begin(
     path: &Path,
     member: u16,

@@ -23,7 +23,8 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that does what `config` says, and has all its files in `directory`. `None` if there is none here.
+    /// Starts Prometheus with the configuration `config` and all its files in `directory`. `None` if Prometheus is
+    /// not installed.
     pub(crate) fn start(directory: &Path, config: &str) -> Option<Self> {
         let file = directory.join("prometheus.yml");
         fs::write(&file, config).expect("a file");

@@ -1,6 +1,6 @@
-//! Clocks that the laboratory sets, and disks that it makes slow, one for each host: a library that the host's
-//! processes load before all others answers who asks for the time, and counts how often they ask for the time
-//! of day.
+//! Clocks that the laboratory sets, and disks that it makes slow, one for each host. The host's processes load the
+//! library `shim.c` before all others: their questions for the time go to that library, which counts those for the
+//! time of day.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -65,8 +65,8 @@ impl Shims {
         self.write(host, AHEAD, ahead);
     }
 
-    /// The clock by which leases are measured on `host` gains so many thousandths from now on. This is for once:
-    /// such a clock never goes back.
+    /// From now on CLOCK_BOOTTIME on `host`, by which leases are measured, gains `per_mille` thousandths. To be
+    /// called once for each host: that clock may not go back.
     pub(crate) fn speed_up(&self, host: u16, per_mille: i64) {
         self.write(host, SINCE, i64::try_from(now_ns()).expect("63 bits"));
         self.write(host, GAIN, per_mille);

@@ -190,7 +190,7 @@ pub(crate) struct Core {
     pub(super) active_at: Time,
     /// Notes what happens, if somebody wants to know.
     pub(crate) tracer: Option<Tracer>,
-    /// Is told what an audit has, if there is one.
+    /// What is told each grant and how it ended, if there is an audit.
     pub(crate) auditor: Option<Auditor>,
     pub(crate) measured: Measured,
     /// Who uses the service for clients, as it has last told.
