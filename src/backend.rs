@@ -10,11 +10,11 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
+use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release, Time};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
@@ -116,6 +116,15 @@ pub(crate) trait Waiting: Send {
     /// called after a grant or an error. `None`: another held the lock for as long as the caller
     /// waits; the next call asks again.
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>>;
+
+    /// The outcome, if there is one by now, as [`Waiting::wait`] tells it; it waits for nobody.
+    fn poll(&mut self) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    /// Has this task woken when the outcome is there; when it has to poll all the same, at the latest. To be
+    /// called after a poll without an outcome.
+    fn wake_by(&mut self, task: &Waker) -> Time;
 }
 
 /// One wish to enter.

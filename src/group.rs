@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -299,12 +299,31 @@ impl Waiting for GroupWaiting {
     }
 
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.go_on(|waiting| waiting.wait(slice))
+    }
+
+    fn poll(&mut self) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.go_on(runtime::Waiting::poll)
+    }
+
+    fn wake_by(&mut self, task: &Waker) -> Time {
+        let asked = self.asked.as_mut();
+        asked.map_or(Time::ZERO, |waiting| waiting.wake_by(task))
+    }
+}
+
+impl GroupWaiting {
+    /// Asks, if that has not been done or has to be done again, and looks at the outcome.
+    fn go_on(
+        &mut self,
+        look: impl Fn(&mut runtime::Waiting) -> Poll<Result<Grant, AcquireError>>,
+    ) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         loop {
             let mut waiting = match self.asked.take().map_or_else(|| self.send(), Ok) {
                 Ok(waiting) => waiting,
                 Err(error) => return Poll::Ready(self.refused(error)),
             };
-            match waiting.wait(slice) {
+            match look(&mut waiting) {
                 Poll::Pending => {
                     self.asked = Some(waiting);
                     return Poll::Pending;

@@ -95,6 +95,7 @@ mod guard;
 mod handle;
 mod local;
 mod lock;
+mod locking;
 mod member;
 pub mod multicast;
 mod mutex;
@@ -121,6 +122,7 @@ pub use error::{
 pub use event::{Event, Leader};
 pub use fence::{FenceChecker, FenceError};
 pub use guard::Guard;
+pub use locking::{Locking, TimedLocking};
 pub use mutex::{DistMutex, Mutex};
 pub use options::LockOptions;
 pub use previous_owner::PreviousOwner;

@@ -98,6 +98,10 @@ impl Waiting for Granted {
     fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         Poll::Ready(Ok(Some(Box::new(self.0.clone()))))
     }
+
+    fn wake_by(&mut self, _: &Waker) -> Time {
+        Time::ZERO
+    }
 }
 
 impl Hold for Leased {
