@@ -14,6 +14,7 @@ use crate::backend::{Patience, Wish};
 use crate::error::{LockError, TimedLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, LockRequest};
+use crate::session::TaskTimer;
 use crate::thread::ThreadId;
 
 /// Waits for a lock: see [`DistMutex::lock_async`](crate::DistMutex::lock_async) and
@@ -44,8 +45,7 @@ pub struct Locking {
     wish: Wish,
     patience: Patience,
     stage: Stage,
-    /// When and as which number the session is to wake the task.
-    alarm: Option<(Time, u64)>,
+    timer: TaskTimer,
 }
 
 enum Stage {
@@ -70,7 +70,7 @@ impl Locking {
             wish,
             patience,
             stage: Stage::New,
-            alarm: None,
+            timer: TaskTimer::new(handle.session()),
         }
     }
 
@@ -100,41 +100,21 @@ impl Locking {
             // What comes between the two is seen by the second one.
             let at = request.wake_by(task);
             if at > clock::now() {
-                return match self.wake_at(at, task) {
+                return match self.timer.set(at, task) {
                     Ok(()) => Poll::Pending,
-                    Err(error) => Poll::Ready(Err(error)),
+                    Err(error) => {
+                        let what = "start the thread that wakes tasks".to_owned();
+                        Poll::Ready(Err(LockError::io(what, error)))
+                    }
                 };
             }
-        }
-    }
-
-    /// Has the session wake the task, unless somebody is sure to do so before.
-    fn wake_at(&mut self, at: Time, task: &Waker) -> Result<(), LockError> {
-        self.forget_alarm();
-        if at == Time::MAX {
-            return Ok(());
-        }
-        let session = self.handle.session();
-        let number = session.next_guard();
-        session.wake_at(at, number, task).map_err(|error| {
-            LockError::io("start the thread that wakes tasks".to_owned(), error)
-        })?;
-        self.alarm = Some((at, number));
-        Ok(())
-    }
-
-    fn forget_alarm(&mut self) {
-        if let Some((at, number)) = self.alarm.take()
-            && !self.handle.session().is_forked()
-        {
-            self.handle.session().forget_task(at, number);
         }
     }
 
     fn settle<T>(&mut self, outcome: Poll<T>) -> Poll<T> {
         if outcome.is_ready() {
             self.stage = Stage::Over;
-            self.forget_alarm();
+            self.timer.clear();
         }
         outcome
     }
@@ -154,12 +134,6 @@ impl Future for Locking {
                 Poll::Pending => return Poll::Pending,
             }
         }
-    }
-}
-
-impl Drop for Locking {
-    fn drop(&mut self) {
-        self.forget_alarm();
     }
 }
 

@@ -107,31 +107,6 @@ impl Session {
         self.watch.look_at(time);
     }
 
-    /// Has a task woken at `time`, by the thread that watches. `number` is the guards' kind, and its own.
-    ///
-    /// # Errors
-    /// If the system has no thread left, or no descriptor.
-    pub(crate) fn wake_at(
-        self: &Arc<Self>,
-        time: Time,
-        number: u64,
-        task: &Waker,
-    ) -> io::Result<()> {
-        self.watch.start(self)?;
-        self.tasks.lock().insert((time, number), task.clone());
-        self.watch.look_at(time);
-        if self.is_closed() {
-            // The thread may have ended before it saw that one.
-            task.wake_by_ref();
-        }
-        Ok(())
-    }
-
-    /// That task is to be woken no more.
-    pub(crate) fn forget_task(&self, time: Time, number: u64) {
-        self.tasks.lock().remove(&(time, number));
-    }
-
     /// Wakes the tasks whose time has come; when that of the next one will be.
     fn wake_tasks(&self) -> Time {
         let now = clock::now();
@@ -161,6 +136,60 @@ impl Session {
         self.backend.close();
         // They find it closed.
         tasks.into_values().for_each(Waker::wake);
+    }
+}
+
+/// When the session's thread wakes a task, of which nobody else knows that something is over.
+pub(crate) struct TaskTimer {
+    session: Arc<Session>,
+    /// When, and by which number, one is to be woken.
+    set: Option<(Time, u64)>,
+}
+
+impl TaskTimer {
+    pub(crate) fn new(session: &Arc<Session>) -> Self {
+        Self {
+            session: Arc::clone(session),
+            set: None,
+        }
+    }
+
+    /// Has `task` woken at `time`, and at no other any more; never with [`Time::MAX`].
+    ///
+    /// # Errors
+    /// If the system has no thread left, or no descriptor.
+    pub(crate) fn set(&mut self, time: Time, task: &Waker) -> io::Result<()> {
+        self.clear();
+        if time == Time::MAX {
+            return Ok(());
+        }
+        let session = &self.session;
+        session.watch.start(session)?;
+        let number = session.next_guard();
+        session.tasks.lock().insert((time, number), task.clone());
+        self.set = Some((time, number));
+        session.watch.look_at(time);
+        if session.is_closed() {
+            // Its thread may have ended before it saw that one.
+            task.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if let Some(set) = self.set.take()
+            && !self.session.is_forked()
+        {
+            let task = self.session.tasks.lock().remove(&set);
+            // Whatever its drop does, it does without the mutex.
+            drop(task);
+        }
+    }
+}
+
+impl Drop for TaskTimer {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 

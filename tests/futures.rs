@@ -3,16 +3,19 @@
 
 mod support;
 
-use std::future::Future;
+use std::future::{Future, pending, ready};
 use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
-use distlock::{Agent, DistMutex, Driven, LockError, Locking, Mutex, TimedLockError, TimedLocking};
+use distlock::{
+    Agent, DistMutex, Driven, GuardState, Invalid, LockError, Locking, Loss, Lost, Mutex, NotHeld,
+    TimedLockError, TimedLocking,
+};
 use support::{Group, two_local};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -267,4 +270,75 @@ fn they_can_be_sent_to_any_executor() {
     fn on_any_executor<F: Future + Send + Unpin + 'static>() {}
     on_any_executor::<Locking>();
     on_any_executor::<TimedLocking>();
+    on_any_executor::<Lost>();
+    on_any_executor::<Invalid>();
+}
+
+#[test]
+fn a_task_hears_that_its_lock_is_lost_or_unlocked() {
+    for (way, ways) in all_ways() {
+        let guard = ways.here.lock().unwrap();
+        let (mut lost, mut invalid) = (guard.lost(), guard.invalid());
+        assert!(poll_once(Pin::new(&mut lost)).is_pending(), "{way}");
+        assert!(poll_once(Pin::new(&mut invalid)).is_pending(), "{way}");
+        let tasks = thread::spawn(move || (run(lost).0, run(invalid).0));
+        thread::sleep(Duration::from_millis(20));
+        guard.unlock().unwrap();
+        assert_eq!(tasks.join().unwrap(), (None, GuardState::Lost), "{way}");
+
+        let guard = ways.here.lock().unwrap();
+        let (lost, invalid) = (guard.lost(), guard.invalid());
+        let tasks = thread::spawn(move || (run(lost).0, run(invalid).0));
+        thread::sleep(Duration::from_millis(20));
+        ways.agents[0].close();
+        let told = (Some(Loss::Closed), GuardState::Lost);
+        assert_eq!(tasks.join().unwrap(), told, "{way}");
+        assert_eq!(run(guard.lost()).0, Some(Loss::Closed), "{way}");
+        assert_eq!(run(guard.invalid()).0, GuardState::Lost, "{way}");
+    }
+}
+
+/// The other member stands still: no event tells that the lease is over.
+#[test]
+fn work_is_dropped_when_the_lease_is_over() {
+    struct Work(Arc<AtomicBool>);
+    impl Drop for Work {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let group = Group::new(2, "lease = \"1s\"");
+    let stands_still = Arc::new(AtomicBool::new(false));
+    let other = thread::spawn({
+        let (node, stands_still) = (group.node(2), Arc::clone(&stands_still));
+        move || {
+            let driven = Driven::from_config(node).unwrap();
+            while !stands_still.load(Ordering::SeqCst) {
+                driven.process().unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+            driven
+        }
+    });
+    let agent = group.member(1);
+    let guard = agent.mutex("x").unwrap().lock().unwrap();
+    assert_eq!(run(guard.hold(ready(7))).0, Ok(7));
+
+    let dropped = Arc::new(AtomicBool::new(false));
+    let work = Work(Arc::clone(&dropped));
+    stands_still.store(true, Ordering::SeqCst);
+    let started = SystemTime::now();
+    let never = async move {
+        let _work = work;
+        pending::<()>().await;
+    };
+    let (held, polls) = run(guard.hold(never));
+    let NotHeld { state, .. } = held.unwrap_err();
+    assert_eq!(state, GuardState::Suspended);
+    assert!(dropped.load(Ordering::SeqCst));
+    let waited = started.elapsed().unwrap();
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+    assert!(polls < 50, "{polls}");
+    assert!(!guard.is_held());
+    drop(other.join().unwrap());
 }

@@ -27,7 +27,7 @@ pub(super) enum Ending {
 /// What a guard shares with its agent, which may close before the guard is dropped.
 pub(crate) struct GuardShared {
     pub(super) id: u64,
-    pub(super) lock: Arc<LockShared>,
+    pub(crate) lock: Arc<LockShared>,
     pub(super) thread: ThreadId,
     pub(super) fence: Option<Fence>,
     pub(super) previous: PreviousOwner,
@@ -37,7 +37,7 @@ pub(crate) struct GuardShared {
     pub(super) aborts: AtomicBool,
     /// The lapses of its lease before it was to abort.
     pub(super) lapses: AtomicU64,
-    pub(super) loss: LossSignal,
+    pub(crate) loss: LossSignal,
     /// `None` once it is released.
     pub(super) hold: Mutex<Option<Box<dyn Hold>>>,
 }
@@ -65,7 +65,7 @@ impl GuardShared {
     }
 
     /// What the lock is worth to this process.
-    pub(super) fn state(&self) -> GuardState {
+    pub(crate) fn state(&self) -> GuardState {
         let hold = self.hold.lock();
         match hold.as_ref() {
             Some(hold) if !self.loss.is_lost() => hold.state(),
@@ -73,11 +73,23 @@ impl GuardShared {
         }
     }
 
+    /// How often its lease has run out and was renewed after that.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.hold.lock().as_ref().map_or(0, |hold| hold.lapses())
+    }
+
+    /// When its lease is over, as far as is known; [`Time::MAX`] if none bounds it.
+    pub(crate) fn lease_end(&self) -> Time {
+        // The clock is read first, so that this is not too late.
+        let now = clock::now();
+        let grace = self.hold.lock().as_ref().and_then(|hold| hold.grace());
+        grace.map_or(Time::MAX, |grace| now + grace)
+    }
+
     /// Ends the process with SIGABRT when the lock is lost, but not when its agent closes; when to
     /// see for the first time whether the lease has run out.
     pub(crate) fn abort_on_loss(&self) -> Time {
-        let lapses = self.hold.lock().as_ref().map_or(0, |hold| hold.lapses());
-        self.lapses.store(lapses, Ordering::Relaxed);
+        self.lapses.store(self.lapses(), Ordering::Relaxed);
         self.aborts.store(true, Ordering::Relaxed);
         self.loss.on_loss(Box::new(|loss| {
             if loss == Loss::Revoked {
