@@ -1,8 +1,11 @@
 //! Elections: of several that want to lead, one does, and another takes over when it is gone.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -14,6 +17,7 @@ use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
 use crate::event::Leader;
 use crate::guard::Guard;
 use crate::handle::LockHandle;
+use crate::locking::Locking;
 
 /// An election: see [`Agent::election`](crate::Agent::election).
 ///
@@ -69,6 +73,12 @@ impl Election {
         self.handle.wait(self.wish()).map(Leadership)
     }
 
+    /// Waits until this process leads, as a future: see
+    /// [`DistMutex::lock_async`](crate::DistMutex::lock_async).
+    pub fn campaign_async(&self) -> Campaigning {
+        Campaigning(Locking::new(&self.handle, self.wish()))
+    }
+
     /// Leads, if nobody else does or is about to.
     ///
     /// # Errors
@@ -111,6 +121,21 @@ impl fmt::Debug for Election {
         f.debug_struct("Election")
             .field("name", self.handle.name())
             .finish_non_exhaustive()
+    }
+}
+
+/// Waits until this process leads: see [`Election::campaign_async`]. As [`Locking`](crate::Locking) otherwise: it
+/// asks when it is polled first, and dropping it at any time withdraws the candidacy.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Campaigning(Locking);
+
+impl Future for Campaigning {
+    type Output = Result<Leadership, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let elected = Pin::new(&mut self.0).poll(context);
+        elected.map(|guard| guard.map(Leadership))
     }
 }
 

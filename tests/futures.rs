@@ -13,8 +13,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
 use distlock::{
-    Agent, DistMutex, Driven, GuardState, Invalid, LockError, Locking, Loss, Lost, Mutex, NotHeld,
-    TimedLockError, TimedLocking,
+    Agent, Campaigning, DistMutex, Driven, GuardState, Invalid, LockError, Locking, Loss, Lost,
+    Mutex, NotHeld, TimedLockError, TimedLocking,
 };
 use support::{Group, two_local};
 
@@ -268,6 +268,7 @@ fn a_driven_agent_wakes_tasks_as_it_processes() {
 #[test]
 fn they_can_be_sent_to_any_executor() {
     fn on_any_executor<F: Future + Send + Unpin + 'static>() {}
+    on_any_executor::<Campaigning>();
     on_any_executor::<Locking>();
     on_any_executor::<TimedLocking>();
     on_any_executor::<Lost>();
@@ -341,4 +342,20 @@ fn work_is_dropped_when_the_lease_is_over() {
     assert!(polls < 50, "{polls}");
     assert!(!guard.is_held());
     drop(other.join().unwrap());
+}
+
+#[test]
+fn a_task_leads_when_it_is_elected() {
+    let group = Group::new(2, "lease = \"2s\"");
+    let agents = [group.member(1), group.member(2)];
+    let [here, there] = agents
+        .each_ref()
+        .map(|agent| agent.election("nightly").unwrap());
+    let leads = run(here.campaign_async()).0.unwrap();
+    assert!(leads.is_held());
+    let waiter = thread::spawn(move || run(there.campaign_async()).0);
+    thread::sleep(Duration::from_millis(100));
+    assert!(!waiter.is_finished());
+    leads.resign().unwrap();
+    assert!(waiter.join().unwrap().unwrap().is_held());
 }
