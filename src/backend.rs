@@ -18,7 +18,7 @@ use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release, Time};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose, Settling};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
@@ -191,6 +191,11 @@ pub(crate) trait Hold: Send {
     /// lease.
     fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         self.release(how)
+    }
+
+    /// The same without waiting: what is to be waited for, if it is not known yet.
+    fn settle_later(self: Box<Self>, how: Release) -> Result<Option<Settling>, UnlockError> {
+        self.release(how).map(|()| None)
     }
 
     /// In place of [`Hold::release`] in a forked child: drops the child's copy without touching

@@ -15,7 +15,7 @@ use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
     self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
-    Purpose, SessionEnd, clock,
+    Purpose, SessionEnd, Settling, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -434,6 +434,10 @@ impl Hold for Grant {
 
     fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         Self::settle_as(*self, how).map_err(not_released)
+    }
+
+    fn settle_later(self: Box<Self>, how: Release) -> Result<Option<Settling>, UnlockError> {
+        Self::settle_later(*self, how).map_err(not_released)
     }
 
     fn forget(self: Box<Self>) {

@@ -27,7 +27,7 @@ pub(crate) use self::shared::GuardShared;
 use crate::GuardState;
 use crate::error::{NotHeld, UnlockError};
 use crate::lock::LockShared;
-use crate::losing::{Invalid, Lost};
+use crate::losing::{Invalid, Lost, Settled};
 use crate::previous_owner::PreviousOwner;
 
 /// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
@@ -300,6 +300,29 @@ impl Guard {
             return Ok(());
         }
         self.end(Release::Given, Ending::Settle)
+    }
+
+    /// Unlocks as [`Guard::unlock`] does, as a future: that a lock was suspended when it was given back keeps no
+    /// thread waiting.
+    ///
+    /// # Errors
+    /// As for [`Guard::unlock`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it was polled it unlocks as a dropped guard does; later the lock has been given back, and only
+    /// the word of how that ended is missed.
+    pub async fn unlock_async(self) -> Result<(), UnlockError> {
+        if self.entry().is_some_and(LoanEntry::is_valid) && self.leave_at_once() {
+            return Ok(());
+        }
+        if self.lock().is_forked() {
+            return Err(UnlockError::Forked);
+        }
+        let shared = Arc::clone(self.shared());
+        let Some(settling) = shared.end_later(Release::Given)? else {
+            return Ok(());
+        };
+        Settled::new(settling, shared.lock.session()).await
     }
 
     /// Unlocks, and lets the next holder know that what the lock protects may be half done: its

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use distlock_agent::runtime::{Loss, LossSignal};
+use distlock_agent::runtime::{Loss, LossSignal, Settling};
 
 use crate::GuardState;
+use crate::error::UnlockError;
 use crate::guard::GuardShared;
-use crate::session::TaskTimer;
+use crate::session::{Session, TaskTimer};
 
 /// Waits until a lock is lost: see [`Guard::lost`](crate::Guard::lost).
 ///
@@ -111,5 +112,35 @@ impl Future for Invalid {
 impl fmt::Debug for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invalid").finish_non_exhaustive()
+    }
+}
+
+/// Waits until it is known how a guard ended that was unlocked when its lease was over.
+pub(crate) struct Settled {
+    settling: Settling,
+    timer: TaskTimer,
+}
+
+impl Settled {
+    pub(crate) fn new(settling: Settling, session: &Arc<Session>) -> Self {
+        Self {
+            settling,
+            timer: TaskTimer::new(session),
+        }
+    }
+}
+
+impl Future for Settled {
+    type Output = Result<(), UnlockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let task = context.waker();
+        let deadline = self.settling.deadline();
+        // Without a thread that wakes the task it polls all the time.
+        if self.timer.set(deadline, task).is_err() {
+            task.wake_by_ref();
+        }
+        let settled = self.settling.poll(task);
+        settled.map(|outcome| outcome.map_err(|_| UnlockError::Lost))
     }
 }

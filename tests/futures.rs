@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use distlock::{
     Agent, Campaigning, DistMutex, Driven, GuardState, Invalid, LockError, Locking, Loss, Lost,
-    Mutex, NotHeld, TimedLockError, TimedLocking,
+    Mutex, NotHeld, TimedLockError, TimedLocking, UnlockError,
 };
 use support::{Group, two_local};
 
@@ -216,7 +216,7 @@ fn tasks_and_threads_take_turns() {
             let here = ways.here.clone();
             thread::spawn(move || here.lock().map(drop))
         };
-        guard.unlock().unwrap();
+        run(guard.unlock_async()).0.unwrap();
         thread.join().unwrap().unwrap();
         let held = ways.here.lock().unwrap();
         let mut waits = ways.here.lock_async();
@@ -341,6 +341,14 @@ fn work_is_dropped_when_the_lease_is_over() {
     assert!(waited < Duration::from_secs(10), "{waited:?}");
     assert!(polls < 50, "{polls}");
     assert!(!guard.is_held());
+    // That nobody else was let in nobody tells, for as long as a lease.
+    let started = SystemTime::now();
+    assert!(matches!(
+        run(guard.unlock_async()).0,
+        Err(UnlockError::Lost)
+    ));
+    let waited = started.elapsed().unwrap();
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
     drop(other.join().unwrap());
 }
 

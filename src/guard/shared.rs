@@ -7,7 +7,7 @@ use std::thread;
 
 use distlock_agent::protocol::{Fence, Release, Time};
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Loss, LossSignal, clock};
+use distlock_agent::runtime::{Loss, LossSignal, Settling, clock};
 
 use crate::GuardState;
 use crate::backend::Hold;
@@ -101,6 +101,24 @@ impl GuardShared {
 
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
     pub(super) fn end(self: &Arc<Self>, how: Release, ending: Ending) -> Result<(), UnlockError> {
+        self.end_by(|hold| match ending {
+            Ending::AtOnce => hold.release(how),
+            Ending::Settle => hold.settle(how),
+        })
+    }
+
+    /// The same without waiting: what is to be waited for, if how it ended is not known yet.
+    pub(super) fn end_later(
+        self: &Arc<Self>,
+        how: Release,
+    ) -> Result<Option<Settling>, UnlockError> {
+        self.end_by(|hold| hold.settle_later(how))
+    }
+
+    fn end_by<T: Default>(
+        self: &Arc<Self>,
+        give_back: impl FnOnce(Box<dyn Hold>) -> Result<T, UnlockError>,
+    ) -> Result<T, UnlockError> {
         if self.lock.is_forked() {
             match self.hold.try_lock() {
                 Some(mut hold) => {
@@ -114,7 +132,8 @@ impl GuardShared {
             return Err(UnlockError::Forked);
         }
         let Some(hold) = self.hold.lock().take() else {
-            return self.loss.reason().map_or(Ok(()), |loss| Err(lost_by(loss)));
+            let lost = self.loss.reason();
+            return lost.map_or(Ok(T::default()), |loss| Err(lost_by(loss)));
         };
         let lost = match self.loss.reason() {
             None if hold.state() == GuardState::Lost => Some(Loss::Revoked),
@@ -122,10 +141,7 @@ impl GuardShared {
         };
         // Before the release: this thread may lock again as soon as others may.
         self.lock.unregister(self.id, self.thread);
-        let released = match ending {
-            Ending::AtOnce => hold.release(how),
-            Ending::Settle => hold.settle(how),
-        };
+        let released = give_back(hold);
         self.lock.was_released();
         self.loss.settle();
         // Closed: the agent is closing, and was about to release it.
