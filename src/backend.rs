@@ -18,7 +18,7 @@ use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release, Time};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose, Settling};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Observed, Purpose, Settling};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
@@ -62,8 +62,8 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Who leads in the election `name`. A channel of its own for each call, at its end where there
     /// is nothing to tell.
-    fn observe(&self, _name: &LockName) -> Receiver<Option<Leader>> {
-        crossbeam_channel::bounded(0).1
+    fn observe(&self, _name: &LockName) -> Observed<Option<Leader>> {
+        Observed::over()
     }
 
     /// Whether leaders are elected by an algorithm, and not by the first entry.

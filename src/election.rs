@@ -1,7 +1,7 @@
 //! Elections: of several that want to lead, one does, and another takes over when it is gone.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{ElectionAlgorithm, LockName, Mode};
-use distlock_agent::runtime::Purpose;
+use distlock_agent::runtime::{Observed, Purpose};
 
 use crate::backend::Wish;
 use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
@@ -103,7 +103,21 @@ impl Election {
     /// The local group has none to tell, and its channel, like that of a forked child, is at its end
     /// at once; `Agent::status` shows who holds the lock.
     pub fn observe(&self) -> Receiver<Option<Leader>> {
-        self.handle.observe()
+        self.handle.observe().into_receiver()
+    }
+
+    /// Who leads, for tasks: [`Election::observe`] says what is told, and [`Observing::next`] waits for it.
+    ///
+    /// ```
+    /// # async fn follow(election: &distlock::Election) {
+    /// let mut leaders = election.observe_async();
+    /// while let Some(leader) = leaders.next().await {
+    ///     println!("{leader:?} leads");
+    /// }
+    /// # }
+    /// ```
+    pub fn observe_async(&self) -> Observing {
+        Observing(self.handle.observe())
     }
 
     fn wish(&self) -> Wish {
@@ -136,6 +150,21 @@ impl Future for Campaigning {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let elected = Pin::new(&mut self.0).poll(context);
         elected.map(|guard| guard.map(Leadership))
+    }
+}
+
+/// Tells who leads: see [`Election::observe_async`].
+#[derive(Debug)]
+pub struct Observing(Observed<Option<Leader>>);
+
+impl Observing {
+    /// Who leads when that has changed, and at first who leads now; `None` within if nobody does, and `None` when the
+    /// agent has closed.
+    ///
+    /// # Cancel safety
+    /// Dropping it misses nothing: the next one tells it.
+    pub async fn next(&mut self) -> Option<Option<Leader>> {
+        poll_fn(|context| self.0.poll_next(context.waker())).await
     }
 }
 

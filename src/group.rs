@@ -15,7 +15,7 @@ use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
     self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
-    Purpose, SessionEnd, Settling, clock,
+    Observed, Purpose, SessionEnd, Settling, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -93,7 +93,7 @@ impl Backend for Group {
         Some(of_either!(self.0, it => it.lease()))
     }
 
-    fn observe(&self, name: &LockName) -> Receiver<Option<Leader>> {
+    fn observe(&self, name: &LockName) -> Observed<Option<Leader>> {
         of_either!(self.0, it => it.observe_as(name, leader))
     }
 

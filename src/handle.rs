@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, Mode, Time};
-use distlock_agent::runtime::{Turn, clock};
+use distlock_agent::runtime::{Observed, Turn, clock};
 
 use crate::backend::{self, Hold, Patience, Request, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
@@ -232,10 +231,10 @@ impl LockHandle {
     }
 
     /// Who leads in the election of this name.
-    pub(crate) fn observe(&self) -> Receiver<Option<Leader>> {
+    pub(crate) fn observe(&self) -> Observed<Option<Leader>> {
         let session = self.lock.session();
         if session.is_forked() || session.is_closed() {
-            return crossbeam_channel::bounded(0).1;
+            return Observed::over();
         }
         session.backend().observe(self.lock.name())
     }

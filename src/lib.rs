@@ -115,7 +115,7 @@ pub use distlock_agent::protocol::election::UnknownAlgorithm as ParseElectionAlg
 pub use distlock_agent::runtime::trust::PathTrustError;
 pub use distlock_agent::runtime::{audit, metrics, status};
 pub use driven::Driven;
-pub use election::{Campaigning, Election, Leadership};
+pub use election::{Campaigning, Election, Leadership, Observing};
 pub use error::{
     DirectoryFault, HandleError, LockError, MembersError, NotHeld, OpenError, ProcessError,
     SignalError, StatusError, TimedLockError, TryLockError, UnlockError,

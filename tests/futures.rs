@@ -359,11 +359,28 @@ fn a_task_leads_when_it_is_elected() {
     let [here, there] = agents
         .each_ref()
         .map(|agent| agent.election("nightly").unwrap());
+    let mut observes = there.observe_async();
     let leads = run(here.campaign_async()).0.unwrap();
     assert!(leads.is_held());
+    let observer = thread::spawn(move || {
+        let leader = loop {
+            let (told, _) = run(observes.next());
+            if let Some(leader) = told.expect("the agent is open") {
+                break leader;
+            }
+        };
+        (leader, observes)
+    });
+    let (leader, mut observes) = observer.join().unwrap();
+    assert_eq!((leader.member.as_u16(), leader.fence), (1, leads.fence()));
     let waiter = thread::spawn(move || run(there.campaign_async()).0);
     thread::sleep(Duration::from_millis(100));
     assert!(!waiter.is_finished());
     leads.resign().unwrap();
     assert!(waiter.join().unwrap().unwrap().is_held());
+    // To the end: it is woken by that, too.
+    let observer = thread::spawn(move || while run(observes.next()).0.is_some() {});
+    thread::sleep(Duration::from_millis(50));
+    agents[1].close();
+    observer.join().unwrap();
 }

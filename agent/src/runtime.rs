@@ -46,7 +46,7 @@ pub use api::description::Description;
 pub use api::error::{
     AcquireError, ChangeError, ProcessError, ReleaseError, SessionEnd, SignalError, StatusError,
 };
-pub use api::events::{AgentEvent, Leader};
+pub use api::events::{AgentEvent, Leader, Observed};
 pub use api::patience::Patience;
 pub use api::{audit, metrics, status};
 pub use client::{Client, ClientLoan, ConnectError, Turn};
