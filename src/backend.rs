@@ -10,15 +10,15 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
+use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release, Time};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::metrics::Metrics;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Observed, Purpose, Settling};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
@@ -62,8 +62,8 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Who leads in the election `name`. A channel of its own for each call, at its end where there
     /// is nothing to tell.
-    fn observe(&self, _name: &LockName) -> Receiver<Option<Leader>> {
-        crossbeam_channel::bounded(0).1
+    fn observe(&self, _name: &LockName) -> Observed<Option<Leader>> {
+        Observed::over()
     }
 
     /// Whether leaders are elected by an algorithm, and not by the first entry.
@@ -116,6 +116,15 @@ pub(crate) trait Waiting: Send {
     /// called after a grant or an error. `None`: another held the lock for as long as the caller
     /// waits; the next call asks again.
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>>;
+
+    /// The outcome, if there is one by now, as [`Waiting::wait`] tells it; it waits for nobody.
+    fn poll(&mut self) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    /// Has this task woken when the outcome is there; when it has to poll all the same, at the latest. To be
+    /// called after a poll without an outcome.
+    fn wake_by(&mut self, task: &Waker) -> Time;
 }
 
 /// One wish to enter.
@@ -182,6 +191,11 @@ pub(crate) trait Hold: Send {
     /// lease.
     fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         self.release(how)
+    }
+
+    /// The same without waiting: what is to be waited for, if it is not known yet.
+    fn settle_later(self: Box<Self>, how: Release) -> Result<Option<Settling>, UnlockError> {
+        self.release(how).map(|()| None)
     }
 
     /// In place of [`Hold::release`] in a forked child: drops the child's copy without touching

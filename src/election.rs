@@ -1,19 +1,23 @@
 //! Elections: of several that want to lead, one does, and another takes over when it is gone.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{ElectionAlgorithm, LockName, Mode};
-use distlock_agent::runtime::Purpose;
+use distlock_agent::runtime::{Observed, Purpose};
 
 use crate::backend::Wish;
 use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
 use crate::event::Leader;
 use crate::guard::Guard;
 use crate::handle::LockHandle;
+use crate::locking::Locking;
 
 /// An election: see [`Agent::election`](crate::Agent::election).
 ///
@@ -69,6 +73,12 @@ impl Election {
         self.handle.wait(self.wish()).map(Leadership)
     }
 
+    /// Waits until this process leads, as a future: see
+    /// [`DistMutex::lock_async`](crate::DistMutex::lock_async).
+    pub fn campaign_async(&self) -> Campaigning {
+        Campaigning(Locking::new(&self.handle, self.wish()))
+    }
+
     /// Leads, if nobody else does or is about to.
     ///
     /// # Errors
@@ -93,7 +103,21 @@ impl Election {
     /// The local group has none to tell, and its channel, like that of a forked child, is at its end
     /// at once; `Agent::status` shows who holds the lock.
     pub fn observe(&self) -> Receiver<Option<Leader>> {
-        self.handle.observe()
+        self.handle.observe().into_receiver()
+    }
+
+    /// Who leads, for tasks: [`Election::observe`] says what is told, and [`Observing::next`] waits for it.
+    ///
+    /// ```
+    /// # async fn follow(election: &distlock::Election) {
+    /// let mut leaders = election.observe_async();
+    /// while let Some(leader) = leaders.next().await {
+    ///     println!("{leader:?} leads");
+    /// }
+    /// # }
+    /// ```
+    pub fn observe_async(&self) -> Observing {
+        Observing(self.handle.observe())
     }
 
     fn wish(&self) -> Wish {
@@ -111,6 +135,36 @@ impl fmt::Debug for Election {
         f.debug_struct("Election")
             .field("name", self.handle.name())
             .finish_non_exhaustive()
+    }
+}
+
+/// Waits until this process leads: see [`Election::campaign_async`]. As [`Locking`](crate::Locking) otherwise: it
+/// asks when it is polled first, and dropping it at any time withdraws the candidacy.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Campaigning(Locking);
+
+impl Future for Campaigning {
+    type Output = Result<Leadership, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let elected = Pin::new(&mut self.0).poll(context);
+        elected.map(|guard| guard.map(Leadership))
+    }
+}
+
+/// Tells who leads: see [`Election::observe_async`].
+#[derive(Debug)]
+pub struct Observing(Observed<Option<Leader>>);
+
+impl Observing {
+    /// Who leads when that has changed, and at first who leads now; `None` within if nobody does, and `None` when the
+    /// agent has closed.
+    ///
+    /// # Cancel safety
+    /// Dropping it misses nothing: the next one tells it.
+    pub async fn next(&mut self) -> Option<Option<Leader>> {
+        poll_fn(|context| self.0.poll_next(context.waker())).await
     }
 }
 

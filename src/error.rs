@@ -8,5 +8,5 @@ mod lock;
 mod open;
 
 pub use self::agent::{MembersError, ProcessError, SignalError, StatusError};
-pub use self::lock::{HandleError, LockError, TimedLockError, TryLockError, UnlockError};
+pub use self::lock::{HandleError, LockError, NotHeld, TimedLockError, TryLockError, UnlockError};
 pub use self::open::{DirectoryFault, OpenError};

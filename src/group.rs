@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -15,7 +15,7 @@ use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
     self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
-    Purpose, SessionEnd, clock,
+    Observed, Purpose, SessionEnd, Settling, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -93,7 +93,7 @@ impl Backend for Group {
         Some(of_either!(self.0, it => it.lease()))
     }
 
-    fn observe(&self, name: &LockName) -> Receiver<Option<Leader>> {
+    fn observe(&self, name: &LockName) -> Observed<Option<Leader>> {
         of_either!(self.0, it => it.observe_as(name, leader))
     }
 
@@ -299,12 +299,31 @@ impl Waiting for GroupWaiting {
     }
 
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.go_on(|waiting| waiting.wait(slice))
+    }
+
+    fn poll(&mut self) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        self.go_on(runtime::Waiting::poll)
+    }
+
+    fn wake_by(&mut self, task: &Waker) -> Time {
+        let asked = self.asked.as_mut();
+        asked.map_or(Time::ZERO, |waiting| waiting.wake_by(task))
+    }
+}
+
+impl GroupWaiting {
+    /// Asks, if that has not been done or has to be done again, and looks at the outcome.
+    fn go_on(
+        &mut self,
+        look: impl Fn(&mut runtime::Waiting) -> Poll<Result<Grant, AcquireError>>,
+    ) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         loop {
             let mut waiting = match self.asked.take().map_or_else(|| self.send(), Ok) {
                 Ok(waiting) => waiting,
                 Err(error) => return Poll::Ready(self.refused(error)),
             };
-            match waiting.wait(slice) {
+            match look(&mut waiting) {
                 Poll::Pending => {
                     self.asked = Some(waiting);
                     return Poll::Pending;
@@ -415,6 +434,10 @@ impl Hold for Grant {
 
     fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         Self::settle_as(*self, how).map_err(not_released)
+    }
+
+    fn settle_later(self: Box<Self>, how: Release) -> Result<Option<Settling>, UnlockError> {
+        Self::settle_later(*self, how).map_err(not_released)
     }
 
     fn forget(self: Box<Self>) {

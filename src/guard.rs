@@ -5,10 +5,13 @@ mod loan_entry;
 mod shared;
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -22,8 +25,9 @@ pub(crate) use self::loan_entry::LoanEntry;
 use self::shared::Ending;
 pub(crate) use self::shared::GuardShared;
 use crate::GuardState;
-use crate::error::UnlockError;
+use crate::error::{NotHeld, UnlockError};
 use crate::lock::LockShared;
+use crate::losing::{Invalid, Lost, Settled};
 use crate::previous_owner::PreviousOwner;
 
 /// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
@@ -191,11 +195,7 @@ impl Guard {
         if self.lock().is_forked() {
             return 0;
         }
-        self.shared()
-            .hold
-            .lock()
-            .as_ref()
-            .map_or(0, |hold| hold.lapses())
+        self.shared().lapses()
     }
 
     /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
@@ -214,6 +214,62 @@ impl Guard {
             return crossbeam_channel::bounded(0).1;
         }
         self.shared().loss.channel()
+    }
+
+    /// Waits until the lock is lost, as a future: `None` if it was unlocked in order, or this process was forked
+    /// from its holder. It is not the end of a lease, of which nobody tells: [`Guard::invalid`] waits for both.
+    ///
+    /// ```
+    /// # async fn print(guard: &distlock::Guard) {
+    /// if let Some(loss) = guard.lost().await {
+    ///     eprintln!("stop printing: {loss:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> Lost {
+        let is_known = !self.lock().is_forked();
+        Lost {
+            signal: is_known.then(|| self.shared().loss.clone()),
+        }
+    }
+
+    /// Waits until the guard proves nothing any more, as a future: the lease has run out
+    /// ([`GuardState::Suspended`]), or the lock is lost or unlocked ([`GuardState::Lost`]), whichever is first.
+    /// Where the process has no thread or descriptor left for that, the task polls all the time.
+    pub fn invalid(&self) -> Invalid {
+        Invalid::new(Arc::clone(self.shared()))
+    }
+
+    /// Does `work` as long as the lock is held, and drops it when it is not any more: its lease has run out, or
+    /// it is lost. What the work has told others to do goes on: what must not happen without the lock needs the
+    /// [`Guard::fence`] too.
+    ///
+    /// # Errors
+    /// Why the work was dropped, if it was not done then.
+    ///
+    /// # Cancel safety
+    /// As that of `work`, which is dropped with it.
+    ///
+    /// ```
+    /// use distlock::{Agent, DistMutex};
+    ///
+    /// # async fn fetch() -> u32 { 7 }
+    /// # async fn on_a_runtime() -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = Agent::open()?.mutex("prices")?.lock_async().await?;
+    /// let price = guard.hold(fetch()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn hold<F: Future>(&self, work: F) -> Result<F::Output, NotHeld> {
+        let mut invalid = self.invalid();
+        let mut work = pin!(work);
+        poll_fn(move |context| {
+            if let Poll::Ready(state) = Pin::new(&mut invalid).poll(context) {
+                return Poll::Ready(Err(NotHeld { state }));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// A descriptor that becomes readable when the lock is lost, at once if it has been: for
@@ -244,6 +300,29 @@ impl Guard {
             return Ok(());
         }
         self.end(Release::Given, Ending::Settle)
+    }
+
+    /// Unlocks as [`Guard::unlock`] does, as a future: that a lock was suspended when it was given back keeps no
+    /// thread waiting.
+    ///
+    /// # Errors
+    /// As for [`Guard::unlock`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it was polled it unlocks as a dropped guard does; later the lock has been given back, and only
+    /// the word of how that ended is missed.
+    pub async fn unlock_async(self) -> Result<(), UnlockError> {
+        if self.entry().is_some_and(LoanEntry::is_valid) && self.leave_at_once() {
+            return Ok(());
+        }
+        if self.lock().is_forked() {
+            return Err(UnlockError::Forked);
+        }
+        let shared = Arc::clone(self.shared());
+        let Some(settling) = shared.end_later(Release::Given)? else {
+            return Ok(());
+        };
+        Settled::new(settling, shared.lock.session()).await
     }
 
     /// Unlocks, and lets the next holder know that what the lock protects may be half done: its

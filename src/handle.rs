@@ -3,12 +3,11 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, Mode};
-use distlock_agent::runtime::{Turn, clock};
+use distlock_agent::protocol::{LockName, Mode, Time};
+use distlock_agent::runtime::{Observed, Turn, clock};
 
 use crate::backend::{self, Hold, Patience, Request, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
@@ -16,7 +15,7 @@ use crate::event::Leader;
 use crate::guard::{Guard, GuardShared, Lent, LoanEntry};
 use crate::lock::LockShared;
 use crate::options::LockOptions;
-use crate::session::Held;
+use crate::session::{Held, Session};
 use crate::thread::ThreadId;
 use crate::{Algorithm, GuardState};
 
@@ -42,6 +41,10 @@ impl LockHandle {
 
     pub(crate) fn permits(&self) -> NonZeroU32 {
         self.lock.permits()
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.lock.session()
     }
 
     /// Waits without a time limit.
@@ -87,7 +90,8 @@ impl LockHandle {
         patience: Patience,
     ) -> Result<Option<Guard>, LockError> {
         let wish = wish.into();
-        if let Some(guard) = self.enter_at_once(wish) {
+        let thread = ThreadId::current();
+        if let Some(guard) = self.enter_at_once(wish, thread) {
             return Ok(Some(guard));
         }
         let begun = clock::now();
@@ -105,7 +109,7 @@ impl LockHandle {
             Patience::For(time) => Patience::For(time.saturating_sub(clock::now().since(begun))),
             patience => patience,
         };
-        let mut request = self.request(wish, patience, lent.is_some())?;
+        let mut request = self.request(wish, patience, lent.is_some(), thread)?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {
                 return outcome;
@@ -115,11 +119,11 @@ impl LockHandle {
 
     /// Enters where nobody has to be asked, and nobody has to know more than that this process has the
     /// lock.
-    fn enter_at_once(&self, wish: Wish) -> Option<Guard> {
+    fn enter_at_once(&self, wish: Wish, thread: ThreadId) -> Option<Guard> {
         if !self.can_borrow(wish) {
             return None;
         }
-        LoanEntry::enter(&self.lock, ThreadId::current()).map(Guard::by_loan)
+        LoanEntry::enter(&self.lock, thread).map(Guard::by_loan)
     }
 
     /// Whether nobody has to know more of the caller than that this process has the lock.
@@ -171,30 +175,39 @@ impl LockHandle {
         wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<LockRequest, LockError> {
-        let wish = wish.into();
-        match self.enter_at_once(wish) {
+        self.begin_as(wish.into(), patience, ThreadId::current())
+    }
+
+    /// The same for `thread`, or for a task.
+    pub(crate) fn begin_as(
+        &self,
+        wish: Wish,
+        patience: Patience,
+        thread: ThreadId,
+    ) -> Result<LockRequest, LockError> {
+        match self.enter_at_once(wish, thread) {
             Some(guard) => Ok(LockRequest {
                 back: None,
                 granted: Some(guard),
                 lock: Arc::clone(&self.lock),
                 aborts_on_loss: false,
-                thread: ThreadId::current(),
+                thread,
             }),
-            None => self.request(wish, patience, false),
+            None => self.request(wish, patience, false, thread),
         }
     }
 
-    /// Asks to enter, for this thread.
+    /// Asks to enter.
     fn request(
         &self,
         wish: Wish,
         patience: Patience,
         waits_by_loan: bool,
+        thread: ThreadId,
     ) -> Result<LockRequest, LockError> {
         if self.lock.is_forked() {
             return Err(LockError::Forked);
         }
-        let thread = ThreadId::current();
         if patience != Patience::Try && self.lock.is_exhausted_by(thread) {
             return Err(LockError::Deadlock);
         }
@@ -218,10 +231,10 @@ impl LockHandle {
     }
 
     /// Who leads in the election of this name.
-    pub(crate) fn observe(&self) -> Receiver<Option<Leader>> {
+    pub(crate) fn observe(&self) -> Observed<Option<Leader>> {
         let session = self.lock.session();
         if session.is_forked() || session.is_closed() {
-            return crossbeam_channel::bounded(0).1;
+            return Observed::over();
         }
         session.backend().observe(self.lock.name())
     }
@@ -274,6 +287,24 @@ impl LockRequest {
         &mut self,
         slice: Option<Duration>,
     ) -> Poll<Result<Option<Guard>, LockError>> {
+        self.look(|back| back.wait(slice))
+    }
+
+    /// As [`backend::Waiting::poll`].
+    pub(crate) fn poll(&mut self) -> Poll<Result<Option<Guard>, LockError>> {
+        self.look(|back| back.poll())
+    }
+
+    /// As [`backend::Waiting::wake_by`].
+    pub(crate) fn wake_by(&mut self, task: &Waker) -> Time {
+        let back = self.back.as_mut();
+        back.map_or(Time::ZERO, |back| back.wake_by(task))
+    }
+
+    fn look(
+        &mut self,
+        look: impl FnOnce(&mut dyn backend::Waiting) -> Poll<Result<Option<Box<dyn Hold>>, LockError>>,
+    ) -> Poll<Result<Option<Guard>, LockError>> {
         if self.lock.is_forked() {
             return Poll::Ready(Err(LockError::Forked));
         }
@@ -286,8 +317,7 @@ impl LockRequest {
             });
         }
         let back = self.back.as_mut().expect("a request that has no outcome");
-        back.wait(slice)
-            .map(|outcome| outcome?.map(|hold| self.enter(hold)).transpose())
+        look(&mut **back).map(|outcome| outcome?.map(|hold| self.enter(hold)).transpose())
     }
 
     /// Makes the guard, unless the agent was closed in the meantime.

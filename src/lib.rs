@@ -95,6 +95,8 @@ mod guard;
 mod handle;
 mod local;
 mod lock;
+mod locking;
+mod losing;
 mod member;
 pub mod multicast;
 mod mutex;
@@ -113,14 +115,17 @@ pub use distlock_agent::protocol::election::UnknownAlgorithm as ParseElectionAlg
 pub use distlock_agent::runtime::trust::PathTrustError;
 pub use distlock_agent::runtime::{audit, metrics, status};
 pub use driven::Driven;
-pub use election::{Election, Leadership};
+pub use election::{Campaigning, Election, Leadership, Observing};
 pub use error::{
-    DirectoryFault, HandleError, LockError, MembersError, OpenError, ProcessError, SignalError,
-    StatusError, TimedLockError, TryLockError, UnlockError,
+    DirectoryFault, HandleError, LockError, MembersError, NotHeld, OpenError, ProcessError,
+    SignalError, StatusError, TimedLockError, TryLockError, UnlockError,
 };
 pub use event::{Event, Leader};
 pub use fence::{FenceChecker, FenceError};
 pub use guard::Guard;
+pub use locking::{Locking, TimedLocking};
+pub use losing::{Invalid, Lost};
+
 pub use mutex::{DistMutex, Mutex};
 pub use options::LockOptions;
 pub use previous_owner::PreviousOwner;

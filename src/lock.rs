@@ -171,6 +171,10 @@ impl LockShared {
 
     /// Whether all permits are with `thread`, which would wait for itself.
     pub(crate) fn is_exhausted_by(&self, thread: ThreadId) -> bool {
+        if thread == ThreadId::TASK {
+            // Nobody knows which task holds what.
+            return false;
+        }
         // Only its own entries can have its number there.
         if self.owner.load(Ordering::Relaxed) == thread.as_u64() {
             return true;

@@ -11,6 +11,7 @@ use crate::Algorithm;
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, until};
+use crate::locking::{Locking, TimedLocking};
 use crate::waiting::Waiting;
 
 /// Mutual exclusion across threads, processes and hosts: the methods of [`Mutex`], for code that takes any
@@ -58,6 +59,15 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// # Errors
     /// As for [`DistMutex::lock`], as far as it is known at once.
     fn begin(&self) -> Result<Waiting, LockError>;
+
+    /// Waits until this process is inside, as a future: for tasks of any executor, on the standard library
+    /// alone. What it costs beside [`DistMutex::lock`] is the executor's business. A task has no thread of its
+    /// own, and so one that waits for what it holds itself waits for ever, and is not told
+    /// [`LockError::Deadlock`].
+    fn lock_async(&self) -> Locking;
+
+    /// The same for at most `timeout`, from the first poll on, also without a quorum.
+    fn lock_async_for(&self, timeout: Duration) -> TimedLocking;
 
     /// Enters if the lock is free. The group's answer is waited for one second at most.
     ///
@@ -152,6 +162,14 @@ impl DistMutex for Mutex {
         Waiting::begin(&self.handle, self.mode)
     }
 
+    fn lock_async(&self) -> Locking {
+        Locking::new(&self.handle, self.mode)
+    }
+
+    fn lock_async_for(&self, timeout: Duration) -> TimedLocking {
+        TimedLocking::new(&self.handle, self.mode, timeout)
+    }
+
     fn try_lock(&self) -> Result<Guard, TryLockError> {
         self.handle.attempt(self.mode)
     }
@@ -188,6 +206,14 @@ macro_rules! point_to {
 
             fn begin(&self) -> Result<Waiting, LockError> {
                 (**self).begin()
+            }
+
+            fn lock_async(&self) -> Locking {
+                (**self).lock_async()
+            }
+
+            fn lock_async_for(&self, timeout: Duration) -> TimedLocking {
+                (**self).lock_async_for(timeout)
             }
 
             fn try_lock(&self) -> Result<Guard, TryLockError> {

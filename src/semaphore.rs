@@ -10,6 +10,7 @@ use distlock_agent::protocol::{LockName, Mode};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, until};
+use crate::locking::{Locking, TimedLocking};
 use crate::waiting::Waiting;
 
 /// A counting semaphore that processes share: see [`Agent::semaphore`](crate::Agent::semaphore).
@@ -77,6 +78,16 @@ impl Semaphore {
     /// As for [`DistMutex::begin`](crate::DistMutex::begin).
     pub fn begin(&self) -> Result<Waiting, LockError> {
         Waiting::begin(&self.handle, Mode::Exclusive)
+    }
+
+    /// Waits for a permit, as a future: see [`DistMutex::lock_async`](crate::DistMutex::lock_async).
+    pub fn acquire_async(&self) -> Locking {
+        Locking::new(&self.handle, Mode::Exclusive)
+    }
+
+    /// The same for at most `timeout`, from the first poll on.
+    pub fn acquire_async_for(&self, timeout: Duration) -> TimedLocking {
+        TimedLocking::new(&self.handle, Mode::Exclusive, timeout)
     }
 
     /// Takes a permit if there is one.

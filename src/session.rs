@@ -2,12 +2,14 @@
 //! closes.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+use std::{io, mem};
 
 use distlock_agent::protocol::Time;
-use distlock_agent::runtime::{ForkStamp, sync};
+use distlock_agent::runtime::{ForkStamp, clock, sync};
 use nix::errno::Errno;
 
 use crate::backend::Backend;
@@ -26,6 +28,8 @@ pub(crate) trait Held: Send + Sync {
 pub(crate) struct Session {
     stamp: ForkStamp,
     watch: Arc<Watch>,
+    /// Tasks that are to be woken, by the time and a number.
+    tasks: sync::Mutex<BTreeMap<(Time, u64), Waker>>,
     next_guard: AtomicU64,
     /// Set with `guards` locked.
     is_closed: AtomicBool,
@@ -43,6 +47,7 @@ impl Session {
         Ok(Self {
             stamp: ForkStamp::new()?,
             watch: Arc::default(),
+            tasks: sync::Mutex::default(),
             next_guard: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             guards: sync::Mutex::default(),
@@ -102,19 +107,89 @@ impl Session {
         self.watch.look_at(time);
     }
 
+    /// Wakes the tasks whose time has come; when that of the next one will be.
+    fn wake_tasks(&self) -> Time {
+        let now = clock::now();
+        let due = {
+            let mut tasks = self.tasks.lock();
+            let later = tasks.split_off(&(now + Duration::from_nanos(1), 0));
+            mem::replace(&mut *tasks, later)
+        };
+        due.into_values().for_each(Waker::wake);
+        let next = self.tasks.lock().keys().next().map(|(time, _)| *time);
+        next.unwrap_or(Time::MAX)
+    }
+
     pub(crate) fn close(&self) {
         let guards = {
             let mut guards = self.guards.lock();
             if self.is_closed.swap(true, Ordering::SeqCst) {
                 return;
             }
-            std::mem::take(&mut *guards)
+            mem::take(&mut *guards)
         };
         self.watch.end();
+        let tasks = mem::take(&mut *self.tasks.lock());
         for guard in guards.into_values().filter_map(|guard| guard.upgrade()) {
             guard.close();
         }
         self.backend.close();
+        // They find it closed.
+        tasks.into_values().for_each(Waker::wake);
+    }
+}
+
+/// When the session's thread wakes a task, of which nobody else knows that something is over.
+pub(crate) struct TaskTimer {
+    session: Arc<Session>,
+    /// When, and by which number, one is to be woken.
+    set: Option<(Time, u64)>,
+}
+
+impl TaskTimer {
+    pub(crate) fn new(session: &Arc<Session>) -> Self {
+        Self {
+            session: Arc::clone(session),
+            set: None,
+        }
+    }
+
+    /// Has `task` woken at `time`, and at no other any more; never with [`Time::MAX`].
+    ///
+    /// # Errors
+    /// If the system has no thread left, or no descriptor.
+    pub(crate) fn set(&mut self, time: Time, task: &Waker) -> io::Result<()> {
+        self.clear();
+        if time == Time::MAX {
+            return Ok(());
+        }
+        let session = &self.session;
+        session.watch.start(session)?;
+        let number = session.next_guard();
+        session.tasks.lock().insert((time, number), task.clone());
+        self.set = Some((time, number));
+        session.watch.look_at(time);
+        if session.is_closed() {
+            // Its thread may have ended before it saw that one.
+            task.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if let Some(set) = self.set.take()
+            && !self.session.is_forked()
+        {
+            let task = self.session.tasks.lock().remove(&set);
+            // Whatever its drop does, it does without the mutex.
+            drop(task);
+        }
+    }
+}
+
+impl Drop for TaskTimer {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -123,10 +198,8 @@ impl Watched for Session {
         let guards: Vec<_> = self.guards.lock().values().cloned().collect();
         // Not under the mutex: a guard whose last reference this is takes it when it is dropped.
         let guards = guards.iter().filter_map(Weak::upgrade);
-        guards
-            .map(|guard| guard.abort_if_suspended())
-            .min()
-            .unwrap_or(Time::MAX)
+        let leases = guards.map(|guard| guard.abort_if_suspended());
+        leases.chain([self.wake_tasks()]).min().unwrap_or(Time::MAX)
     }
 }
 
@@ -134,7 +207,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if self.is_forked() {
             // The threads behind it are the parent's: leak it.
-            std::mem::forget(Arc::clone(&self.backend));
+            mem::forget(Arc::clone(&self.backend));
         } else {
             self.close();
         }

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct ThreadId(u64);
 
 impl ThreadId {
-    /// Its number, which is not zero.
+    /// In place of a thread: a task, which runs on any of them.
+    pub(crate) const TASK: Self = Self(0);
+
+    /// Its number, which is zero for none but [`Self::TASK`].
     pub(crate) fn as_u64(self) -> u64 {
         self.0
     }

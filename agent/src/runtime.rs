@@ -46,7 +46,7 @@ pub use api::description::Description;
 pub use api::error::{
     AcquireError, ChangeError, ProcessError, ReleaseError, SessionEnd, SignalError, StatusError,
 };
-pub use api::events::{AgentEvent, Leader};
+pub use api::events::{AgentEvent, Leader, Observed};
 pub use api::patience::Patience;
 pub use api::{audit, metrics, status};
 pub use client::{Client, ClientLoan, ConnectError, Turn};
@@ -74,5 +74,5 @@ pub use os::{clock, environment, fifo, futex, queue, sync};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;
-pub use request::{Grant, Loss, LossSignal, OnLoss, Waiting};
+pub use request::{Grant, Loss, LossSignal, OnLoss, Settling, Waiting};
 pub use shared::loans::LentLock;

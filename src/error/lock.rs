@@ -7,7 +7,7 @@ use distlock_agent::protocol::membership::quorum::{absences, from_members};
 use distlock_agent::protocol::{Absence, Missing, NameError, NodeId};
 
 use super::advice::{advice, is_file_limit};
-use crate::{Algorithm, ElectionAlgorithm};
+use crate::{Algorithm, ElectionAlgorithm, GuardState};
 
 /// Why there is no handle for a mutex, a semaphore or an election.
 ///
@@ -375,4 +375,16 @@ mod tests {
         assert!(text.contains("distlock recover"), "{text}");
         assert!(told(&[]).contains("in no view"));
     }
+}
+
+/// Why the work of [`Guard::hold`](crate::Guard::hold) was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", match state {
+    GuardState::Suspended => "the lease ran out before the work was done, and nobody knows whether the lock is lost",
+    _ => "the lock was lost before the work was done",
+})]
+#[non_exhaustive]
+pub struct NotHeld {
+    /// What the guard was worth then.
+    pub state: GuardState,
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use distlock_agent::protocol::{Fence, Release, Time};
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Loss, LossSignal, clock};
+use distlock_agent::runtime::{Loss, LossSignal, Settling, clock};
 
 use crate::GuardState;
 use crate::backend::Hold;
@@ -27,7 +27,7 @@ pub(super) enum Ending {
 /// What a guard shares with its agent, which may close before the guard is dropped.
 pub(crate) struct GuardShared {
     pub(super) id: u64,
-    pub(super) lock: Arc<LockShared>,
+    pub(crate) lock: Arc<LockShared>,
     pub(super) thread: ThreadId,
     pub(super) fence: Option<Fence>,
     pub(super) previous: PreviousOwner,
@@ -37,7 +37,7 @@ pub(crate) struct GuardShared {
     pub(super) aborts: AtomicBool,
     /// The lapses of its lease before it was to abort.
     pub(super) lapses: AtomicU64,
-    pub(super) loss: LossSignal,
+    pub(crate) loss: LossSignal,
     /// `None` once it is released.
     pub(super) hold: Mutex<Option<Box<dyn Hold>>>,
 }
@@ -65,7 +65,7 @@ impl GuardShared {
     }
 
     /// What the lock is worth to this process.
-    pub(super) fn state(&self) -> GuardState {
+    pub(crate) fn state(&self) -> GuardState {
         let hold = self.hold.lock();
         match hold.as_ref() {
             Some(hold) if !self.loss.is_lost() => hold.state(),
@@ -73,11 +73,23 @@ impl GuardShared {
         }
     }
 
+    /// How often its lease has run out and was renewed after that.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.hold.lock().as_ref().map_or(0, |hold| hold.lapses())
+    }
+
+    /// When its lease is over, as far as is known; [`Time::MAX`] if none bounds it.
+    pub(crate) fn lease_end(&self) -> Time {
+        // The clock is read first, so that this is not too late.
+        let now = clock::now();
+        let grace = self.hold.lock().as_ref().and_then(|hold| hold.grace());
+        grace.map_or(Time::MAX, |grace| now + grace)
+    }
+
     /// Ends the process with SIGABRT when the lock is lost, but not when its agent closes; when to
     /// see for the first time whether the lease has run out.
     pub(crate) fn abort_on_loss(&self) -> Time {
-        let lapses = self.hold.lock().as_ref().map_or(0, |hold| hold.lapses());
-        self.lapses.store(lapses, Ordering::Relaxed);
+        self.lapses.store(self.lapses(), Ordering::Relaxed);
         self.aborts.store(true, Ordering::Relaxed);
         self.loss.on_loss(Box::new(|loss| {
             if loss == Loss::Revoked {
@@ -89,6 +101,24 @@ impl GuardShared {
 
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
     pub(super) fn end(self: &Arc<Self>, how: Release, ending: Ending) -> Result<(), UnlockError> {
+        self.end_by(|hold| match ending {
+            Ending::AtOnce => hold.release(how),
+            Ending::Settle => hold.settle(how),
+        })
+    }
+
+    /// The same without waiting: what is to be waited for, if how it ended is not known yet.
+    pub(super) fn end_later(
+        self: &Arc<Self>,
+        how: Release,
+    ) -> Result<Option<Settling>, UnlockError> {
+        self.end_by(|hold| hold.settle_later(how))
+    }
+
+    fn end_by<T: Default>(
+        self: &Arc<Self>,
+        give_back: impl FnOnce(Box<dyn Hold>) -> Result<T, UnlockError>,
+    ) -> Result<T, UnlockError> {
         if self.lock.is_forked() {
             match self.hold.try_lock() {
                 Some(mut hold) => {
@@ -102,7 +132,8 @@ impl GuardShared {
             return Err(UnlockError::Forked);
         }
         let Some(hold) = self.hold.lock().take() else {
-            return self.loss.reason().map_or(Ok(()), |loss| Err(lost_by(loss)));
+            let lost = self.loss.reason();
+            return lost.map_or(Ok(T::default()), |loss| Err(lost_by(loss)));
         };
         let lost = match self.loss.reason() {
             None if hold.state() == GuardState::Lost => Some(Loss::Revoked),
@@ -110,10 +141,7 @@ impl GuardShared {
         };
         // Before the release: this thread may lock again as soon as others may.
         self.lock.unregister(self.id, self.thread);
-        let released = match ending {
-            Ending::AtOnce => hold.release(how),
-            Ending::Settle => hold.settle(how),
-        };
+        let released = give_back(hold);
         self.lock.was_released();
         self.loss.settle();
         // Closed: the agent is closing, and was about to release it.

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -97,6 +97,10 @@ impl Waiting for Granted {
 
     fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         Poll::Ready(Ok(Some(Box::new(self.0.clone()))))
+    }
+
+    fn wake_by(&mut self, _: &Waker) -> Time {
+        Time::ZERO
     }
 }
 

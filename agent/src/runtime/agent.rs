@@ -21,7 +21,7 @@ use crate::runtime::agent::start::{prepare, system};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError, StatusError};
-use crate::runtime::api::events::{AgentEvent, Leader};
+use crate::runtime::api::events::{AgentEvent, Leader, Observed};
 use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
@@ -183,7 +183,7 @@ impl Agent {
     /// While it is cut off from the group it hears of nothing. In a forked child the channel is at
     /// its end.
     pub fn observe(&self, lock: &LockName) -> Receiver<Option<Leader>> {
-        self.observe_as(lock, |leader| leader)
+        self.observe_as(lock, |leader| leader).into_receiver()
     }
 
     /// As [`Self::observe`], each leader as `map` makes it.
@@ -191,9 +191,9 @@ impl Agent {
         &self,
         lock: &LockName,
         map: fn(Leader) -> T,
-    ) -> Receiver<Option<T>> {
+    ) -> Observed<Option<T>> {
         if self.shared.stamp.is_child() {
-            return bounded(1).1;
+            return Observed::over();
         }
         self.shared.lock_core().observe(lock, map)
     }

@@ -37,7 +37,7 @@ use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError, SessionEnd, StatusError};
-use crate::runtime::api::events::{AgentEvent, Hub, Leader, observe};
+use crate::runtime::api::events::{AgentEvent, Hub, Leader, Observed, observe};
 use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
@@ -341,7 +341,7 @@ impl Client {
     /// Who leads in the election called `lock`, as far as the agent knows: now, and from now on. In a
     /// forked child the channel is at its end.
     pub fn observe(&self, lock: &LockName) -> Receiver<Option<Leader>> {
-        self.observe_as(lock, |leader| leader)
+        self.observe_as(lock, |leader| leader).into_receiver()
     }
 
     /// As [`Self::observe`], each leader as `map` makes it.
@@ -349,9 +349,9 @@ impl Client {
         &self,
         lock: &LockName,
         map: fn(Leader) -> T,
-    ) -> Receiver<Option<T>> {
+    ) -> Observed<Option<T>> {
         if self.link.stamp.is_child() {
-            return bounded(1).1;
+            return Observed::over();
         }
         let observed = observe(&self.link.hub, lock, None, map);
         self.link

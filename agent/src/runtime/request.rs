@@ -10,7 +10,7 @@ pub(crate) mod session;
 mod waiting;
 
 pub(crate) use decision::{Granted, Handed, Owner, Request};
-pub use grant::Grant;
+pub use grant::{Grant, Settling};
 pub use loss::{Loss, LossSignal, OnLoss};
 pub(crate) use waiting::Limit;
 pub use waiting::Waiting;

@@ -8,7 +8,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use distlock_agent::protocol::Time;
@@ -53,6 +53,9 @@ impl Lock for KernelLock {
     }
 }
 
+/// How often a task looks, which no bell can wake: that would take a thread.
+const LOOK: Duration = Duration::from_millis(30);
+
 /// A thread that waits for a permit.
 struct KernelWaiting {
     /// These two from the first waiting on. The turn goes on before the group forgets us.
@@ -88,6 +91,11 @@ impl Waiting for KernelWaiting {
             None if is_over(self.deadline) => Poll::Ready(Ok(None)),
             None => Poll::Pending,
         }
+    }
+
+    fn wake_by(&mut self, _: &Waker) -> Time {
+        let look = clock::now() + LOOK;
+        self.deadline.map_or(look, |deadline| deadline.min(look))
     }
 }
 

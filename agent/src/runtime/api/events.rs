@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Epoch, Fence, LockName, NodeId};
@@ -124,6 +126,73 @@ struct Channel<T, F> {
     sender: Sender<T>,
     map: F,
     missed: u64,
+    /// After the sender: the task that is woken by its drop finds the channel at its end.
+    bell: Bell,
+}
+
+/// What a channel yields, and the task that waits for it.
+#[derive(Debug)]
+pub struct Observed<T> {
+    receiver: Receiver<T>,
+    bell: Bell,
+}
+
+impl<T> Observed<T> {
+    /// At its end.
+    pub fn over() -> Self {
+        Self {
+            receiver: bounded(0).1,
+            bell: Bell::default(),
+        }
+    }
+
+    /// For those who wait for it with a thread.
+    pub fn into_receiver(self) -> Receiver<T> {
+        self.receiver
+    }
+
+    /// The next one, once there is one; `None` at the end. Until then this task is woken.
+    pub fn poll_next(&mut self, task: &Waker) -> Poll<Option<T>> {
+        if let Poll::Ready(next) = self.look() {
+            return Poll::Ready(next);
+        }
+        *self.bell.0.lock() = Some(task.clone());
+        // What came between the two.
+        self.look()
+    }
+
+    fn look(&self) -> Poll<Option<T>> {
+        match self.receiver.try_recv() {
+            Ok(next) => Poll::Ready(Some(next)),
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+            Err(TryRecvError::Empty) => Poll::Pending,
+        }
+    }
+}
+
+/// Wakes the task that waits for what a channel yields; also when it is dropped.
+#[derive(Clone, Default)]
+struct Bell(Arc<Mutex<Option<Waker>>>);
+
+impl Bell {
+    fn ring(&self) {
+        let task = self.0.lock().take();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").finish_non_exhaustive()
+    }
 }
 
 /// Who leads in the election `lock`: `first` if it is known, and all changes from now on.
@@ -132,7 +201,7 @@ pub(crate) fn observe<T: Send + 'static>(
     lock: &LockName,
     first: Option<Option<Leader>>,
     map: fn(Leader) -> T,
-) -> Receiver<Option<T>> {
+) -> Observed<Option<T>> {
     let lock = lock.clone();
     let first = first.map(|leader| leader.map(map));
     hub.subscribe_from(first, move |event| match event {
@@ -148,7 +217,7 @@ impl Hub {
         &self,
         map: impl Fn(&AgentEvent) -> Option<T> + Send + 'static,
     ) -> Receiver<T> {
-        self.subscribe_from(None, map)
+        self.subscribe_from(None, map).into_receiver()
     }
 
     /// The same, after `first`.
@@ -156,17 +225,19 @@ impl Hub {
         &self,
         first: Option<T>,
         map: impl Fn(&AgentEvent) -> Option<T> + Send + 'static,
-    ) -> Receiver<T> {
+    ) -> Observed<T> {
         // Bounded by who sends: a channel that is bounded by itself takes all its room at once.
         let (sender, receiver) = unbounded();
         if let Some(first) = first {
             // It has room, and its other end is here.
             let _ = sender.send(first);
         }
+        let bell = Bell::default();
         let mut channel = Channel {
             sender,
             map,
             missed: 0,
+            bell: bell.clone(),
         };
         let mut listeners = self.listeners.lock();
         if let Some(end) = &listeners.ended {
@@ -180,7 +251,8 @@ impl Hub {
             }
             listeners.list.push_back(Box::new(channel));
         }
-        receiver
+        drop(listeners);
+        Observed { receiver, bell }
     }
 
     pub(crate) fn publish(&self, event: &AgentEvent) {
@@ -249,7 +321,10 @@ impl<T, F: Fn(&AgentEvent) -> Option<T>> Channel<T, F> {
             return Sent::NoRoom;
         }
         match self.sender.send(event) {
-            Ok(()) => Sent::Taken,
+            Ok(()) => {
+                self.bell.ring();
+                Sent::Taken
+            }
             Err(_) => Sent::Gone,
         }
     }

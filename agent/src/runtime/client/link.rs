@@ -471,6 +471,10 @@ impl Owner for Link {
         Ok(())
     }
 
+    fn ask_to_cancel(&self, ticket: Ticket, _: &Request) {
+        self.say_by(Some(clock::now()), &ToAgent::Cancel { id: ticket.0 });
+    }
+
     fn withdraw(&self, ticket: Ticket, request: &Request) {
         if self.abandon(ticket.0, request) {
             self.say_or_end(&ToAgent::Cancel { id: ticket.0 });

@@ -14,6 +14,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -38,6 +39,8 @@ const NOBODY: u8 = 0;
 const SLEEPS: u8 = 1;
 /// The thread that asked leads ([`Leader`](crate::runtime::shared::leader::Leader)).
 const LEADS: u8 = 2;
+/// A task is to be woken: it polls, and no thread waits.
+const POLLS: u8 = 3;
 
 /// Shared by the thread that asked and whoever decides.
 pub(crate) struct Request {
@@ -56,6 +59,8 @@ struct Outcome {
     decided: Option<Result<Granted, AcquireError>>,
     /// What came with the grant, until its holder takes it.
     handed: Option<Handed>,
+    /// The task that polled last, until it is woken.
+    task: Option<Waker>,
 }
 
 /// What a request was granted.
@@ -169,6 +174,13 @@ impl Request {
         if waiter == SLEEPS {
             self.changed.notify_all();
         }
+        if waiter == POLLS {
+            let task = self.outcome.lock().task.take();
+            // Whatever it does, it does without the mutex.
+            if let Some(task) = task {
+                task.wake();
+            }
+        }
         if self.state() == LOST {
             // It may have been granted, and waited for its lease.
             if let Ok(granted) = self.outcome() {
@@ -193,6 +205,17 @@ impl Request {
     pub(crate) fn end_to_lead(&self) {
         let _outcome = self.outcome.lock();
         self.waiter.store(NOBODY, Ordering::Relaxed);
+    }
+
+    /// Has this task woken when the request is decided; whether it is already.
+    pub(super) fn wake_by(&self, task: &Waker) -> bool {
+        let mut outcome = self.outcome.lock();
+        if self.is_decided() {
+            return true;
+        }
+        outcome.task = Some(task.clone());
+        self.waiter.store(POLLS, Ordering::Relaxed);
+        false
     }
 
     /// Blocks until the request is decided or `deadline` is over; whether it is decided.
@@ -234,6 +257,9 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// Ends the waiting of `ticket`. Then its request is decided: refused, or granted at this very
     /// moment. It takes until `end` at most: then the error says that it is over undecided.
     fn cancel(&self, ticket: Ticket, request: &Request, end: Time) -> Result<(), AcquireError>;
+
+    /// Has the waiting of `ticket` end soon, without waiting for that: as [`Owner::cancel`] otherwise.
+    fn ask_to_cancel(&self, ticket: Ticket, request: &Request);
 
     /// Ends `ticket`, whatever it has come to, without waiting for anybody. If it was granted, its
     /// caller never knew.

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
@@ -13,7 +14,7 @@ use crate::runtime::request::announcer::Announcer;
 use crate::runtime::request::decision::{Granted, Owner, Request};
 use crate::runtime::request::lease_page::LeaseWatch;
 use crate::runtime::request::loss::LossSignal;
-use crate::runtime::request::session::GuardState;
+use crate::runtime::request::session::{GuardState, Session};
 
 /// The right to be inside, until it is dropped, released or lost.
 #[must_use = "the lock is released when the grant is dropped"]
@@ -169,19 +170,36 @@ impl Grant {
     /// # Errors
     /// As for [`Grant::release`]; and if it is not known in that time.
     pub fn settle_as(mut self, how: Release) -> Result<(), ReleaseError> {
+        let owner = Arc::clone(&self.owner);
+        let Some(settling) = self.begin_to_settle(how)? else {
+            return Ok(());
+        };
+        let (session, deadline) = (&settling.session, Some(settling.deadline));
+        owner.drive(deadline, &|| session.state() != GuardState::Suspended);
+        match session.wait(deadline, || false) {
+            GuardState::Valid => Ok(()),
+            _ => Err(ReleaseError::Lost),
+        }
+    }
+
+    /// The same without waiting: what is to be waited for, if it is not known yet.
+    ///
+    /// # Errors
+    /// As for [`Grant::release`].
+    pub fn settle_later(mut self, how: Release) -> Result<Option<Settling>, ReleaseError> {
+        self.begin_to_settle(how)
+    }
+
+    fn begin_to_settle(&mut self, how: Release) -> Result<Option<Settling>, ReleaseError> {
         // Before it is given back: what its holder did was done by now.
         let was_valid = self.state() == GuardState::Valid;
         self.lifeline = None;
         self.give_back(how)?;
         let session = &self.granted.session;
-        let deadline = clock::now() + session.lease();
-        let is_decided = || was_valid || session.state() != GuardState::Suspended;
-        self.owner.drive(Some(deadline), &is_decided);
-        if was_valid || session.wait(Some(deadline), || false) == GuardState::Valid {
-            Ok(())
-        } else {
-            Err(ReleaseError::Lost)
-        }
+        Ok((!was_valid).then(|| Settling {
+            session: Arc::clone(session),
+            deadline: clock::now() + session.lease(),
+        }))
     }
 
     fn give_back(&self, how: Release) -> Result<(), ReleaseError> {
@@ -191,6 +209,34 @@ impl Grant {
         self.owner.release(self.ticket, &self.request, how)?;
         self.request.loss.settle();
         Ok(())
+    }
+}
+
+/// What was given back when its lease was over, and whether another was let in before is not known.
+#[derive(Debug)]
+pub struct Settling {
+    session: Arc<Session>,
+    /// It is waited for no longer than that.
+    deadline: Time,
+}
+
+impl Settling {
+    /// Whether it was valid to the end, once that is known, or the time is over. Until then this task is woken,
+    /// or has to poll again at [`Settling::deadline`].
+    ///
+    /// # Errors
+    /// If it was lost, or its time is over.
+    pub fn poll(&self, task: &Waker) -> Poll<Result<(), ReleaseError>> {
+        match self.session.wake_by(task, || false) {
+            GuardState::Valid => Poll::Ready(Ok(())),
+            GuardState::Suspended if clock::now() < self.deadline => Poll::Pending,
+            _ => Poll::Ready(Err(ReleaseError::Lost)),
+        }
+    }
+
+    /// Until when it can become known.
+    pub fn deadline(&self) -> Time {
+        self.deadline
     }
 }
 

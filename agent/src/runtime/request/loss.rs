@@ -1,9 +1,10 @@
 //! How a holder learns that its lock is gone.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
+use std::{fmt, mem};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -39,6 +40,10 @@ struct State {
     lost: Option<Loss>,
     callbacks: Vec<OnLoss>,
     channels: Vec<Sender<Loss>>,
+    /// Tasks that are to be woken by either end.
+    tasks: Vec<Waker>,
+    /// Whether the grant ended in order.
+    is_settled: bool,
 }
 
 impl LossSignal {
@@ -51,7 +56,8 @@ impl LossSignal {
         }
         state.lost = Some(loss);
         self.0.is_lost.store(true, Ordering::Release);
-        let callbacks = std::mem::take(&mut state.callbacks);
+        let callbacks = mem::take(&mut state.callbacks);
+        let tasks = mem::take(&mut state.tasks);
         for channel in state.channels.drain(..) {
             // The channel has room for the one message it ever carries; a receiver that is gone
             // does not care.
@@ -61,6 +67,7 @@ impl LossSignal {
         for callback in callbacks {
             run(callback, loss);
         }
+        tasks.into_iter().for_each(Waker::wake);
     }
 
     /// Whether it is lost.
@@ -96,15 +103,31 @@ impl LossSignal {
         receiver
     }
 
+    /// The loss, once there is one; `None` if the grant has ended in order. Until then this task is woken by
+    /// either end.
+    pub fn poll(&self, task: &Waker) -> Poll<Option<Loss>> {
+        let mut state = self.0.state.lock();
+        if state.lost.is_some() || state.is_settled {
+            return Poll::Ready(state.lost);
+        }
+        if !state.tasks.iter().any(|it| it.will_wake(task)) {
+            state.tasks.push(task.clone());
+        }
+        Poll::Pending
+    }
+
     /// Forgets who wanted to know: the grant ended in order. Channels close.
     pub fn settle(&self) {
         let mut state = self.0.state.lock();
+        state.is_settled = true;
         let listeners = (
-            std::mem::take(&mut state.callbacks),
-            state.channels.split_off(0),
+            mem::take(&mut state.callbacks),
+            mem::take(&mut state.channels),
         );
+        let tasks = mem::take(&mut state.tasks);
         drop(state);
         drop(listeners);
+        tasks.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -13,10 +13,11 @@
 //! | over | suspended: valid again after a renewal, or void |
 //! | zero | void for ever |
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
+use std::{io, mem};
 
 use crate::protocol::Time;
 use crate::runtime::os::clock;
@@ -56,8 +57,8 @@ pub(crate) struct Session {
     /// How long a lease lasts.
     lease: Duration,
     /// What is waited for changes without this mutex, and is looked at under it; so a thread that
-    /// changed it takes it before it wakes the waiters.
-    bell: Mutex<()>,
+    /// changed it takes it before it wakes the waiters. In it are the tasks that wait.
+    bell: Mutex<Vec<Waker>>,
     changed: Condvar,
 }
 
@@ -70,7 +71,7 @@ impl Session {
             lapses: AtomicU64::new(0),
             page: OnceLock::new(),
             lease,
-            bell: Mutex::new(()),
+            bell: Mutex::default(),
             changed: Condvar::new(),
         })
     }
@@ -141,8 +142,9 @@ impl Session {
 
     /// Wakes those who wait for a change.
     pub(crate) fn ring(&self) {
-        drop(self.bell.lock());
+        let tasks = mem::take(&mut *self.bell.lock());
         self.changed.notify_all();
+        tasks.into_iter().for_each(Waker::wake);
     }
 
     /// The end of the lease, as in the table above.
@@ -165,6 +167,21 @@ impl Session {
     /// no lease bounds it.
     pub(crate) fn limit(&self) -> Time {
         Time::from_nanos(self.limit.load(Ordering::Acquire))
+    }
+
+    /// Has this task woken when what was granted is suspended no longer, as [`Self::wait`] waits for it; what
+    /// it is worth now.
+    pub(crate) fn wake_by(&self, task: &Waker, is_void: impl Fn() -> bool) -> GuardState {
+        let mut tasks = self.bell.lock();
+        let state = if is_void() {
+            GuardState::Lost
+        } else {
+            self.state()
+        };
+        if state == GuardState::Suspended && !tasks.iter().any(|it| it.will_wake(task)) {
+            tasks.push(task.clone());
+        }
+        state
     }
 
     /// Waits while what was granted is suspended, until `deadline`; what it is worth then. `is_void`

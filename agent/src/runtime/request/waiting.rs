@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use std::{fmt, thread};
 
@@ -22,6 +22,8 @@ pub struct Waiting {
     ticket: Ticket,
     request: Arc<Request>,
     limit: Limit,
+    /// Since it was polled when its time was over: until when the answer to its cancellation is waited for.
+    cancelled: Option<Time>,
     lifeline: Option<OwnedFd>,
 }
 
@@ -102,6 +104,7 @@ impl Waiting {
             ticket,
             request,
             limit,
+            cancelled: None,
             lifeline,
         }
     }
@@ -133,6 +136,64 @@ impl Waiting {
                 return Poll::Ready(Err(error));
             }
         }
+        self.settle(pause)
+    }
+
+    /// The outcome, if there is one by now. It waits for nobody: not for the answer either that the request
+    /// is cancelled, when the caller's time is over.
+    ///
+    /// # Panics
+    /// After the outcome has been handed out.
+    pub fn poll(&mut self) -> Poll<Result<Grant, AcquireError>> {
+        let owner = self.owner.as_ref().expect("a request that has no outcome");
+        if owner.is_child() {
+            return Poll::Ready(Err(AcquireError::Forked));
+        }
+        let now = clock::now();
+        if !self.request.is_decided() {
+            match (self.cancelled, self.limit.deadline) {
+                (None, Some(deadline)) if deadline.cancel <= now => {
+                    self.cancelled = Some(deadline.end.max(Deadline::of_answer()));
+                    owner.ask_to_cancel(self.ticket, &self.request);
+                }
+                (Some(end), _) if end <= now => {
+                    self.take_owner().withdraw(self.ticket, &self.request);
+                    return Poll::Ready(Err(AcquireError::NoAnswer { silent: Vec::new() }));
+                }
+                _ => {}
+            }
+            if !self.request.is_decided() {
+                return Poll::Pending;
+            }
+        }
+        self.settle(Some(now))
+    }
+
+    /// Has this task woken when the outcome is there; when it has to poll all the same, as nobody tells that
+    /// its time is over.
+    ///
+    /// # Panics
+    /// After the outcome has been handed out.
+    pub fn wake_by(&mut self, task: &Waker) -> Time {
+        if !self.request.wake_by(task) {
+            let over = self.cancelled.or(self.limit.cancel_at());
+            return over.unwrap_or(Time::MAX);
+        }
+        let Ok(granted) = self.request.outcome() else {
+            return Time::ZERO;
+        };
+        // It was granted with a lease, which has run out since.
+        match granted.session.wake_by(task, || !self.request.is_held()) {
+            GuardState::Suspended => {
+                let limit = self.limit.of_suspended(granted.session.lease());
+                limit.unwrap_or(Time::MAX)
+            }
+            _ => Time::ZERO,
+        }
+    }
+
+    /// What its caller gets, now that it is decided; until `pause` it is waited for that a grant has a lease.
+    fn settle(&mut self, pause: Option<Time>) -> Poll<Result<Grant, AcquireError>> {
         let granted = match self.request.outcome() {
             Ok(granted) => granted,
             Err(refusal) => {

@@ -89,6 +89,11 @@ impl Owner for Shared {
         Ok(())
     }
 
+    fn ask_to_cancel(&self, ticket: Ticket, request: &Request) {
+        // It is decided at once.
+        let _ = self.cancel(ticket, request, Time::ZERO);
+    }
+
     fn withdraw(&self, ticket: Ticket, _: &Request) {
         let mut core = self.lock_core();
         core.withdraw(ticket, Release::Unused);

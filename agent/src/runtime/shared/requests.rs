@@ -1,7 +1,5 @@
 //! Callers' requests: made, cancelled, released.
 
-use crossbeam_channel::Receiver;
-
 use crate::protocol::{
     Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Refusal, Release, Ticket,
     Wait, election,
@@ -9,7 +7,7 @@ use crate::protocol::{
 use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, SessionEnd};
-use crate::runtime::api::events::{Leader, observe};
+use crate::runtime::api::events::{Leader, Observed, observe};
 use crate::runtime::os::clock::Moment;
 use crate::runtime::request::session::GuardState;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
@@ -160,7 +158,7 @@ impl CoreGuard<'_> {
         &self,
         lock: &LockName,
         map: fn(Leader) -> T,
-    ) -> Receiver<Option<T>> {
+    ) -> Observed<Option<T>> {
         // Under the mutex, so that nothing comes in between.
         observe(&self.shared.hub, lock, Some(self.leader(lock)), map)
     }
