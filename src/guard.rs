@@ -228,9 +228,7 @@ impl Guard {
     /// ```
     pub fn lost(&self) -> Lost {
         let is_known = !self.lock().is_forked();
-        Lost {
-            signal: is_known.then(|| self.shared().loss.clone()),
-        }
+        Lost::new(is_known.then(|| self.shared().loss.clone()))
     }
 
     /// Waits until the guard proves nothing any more, as a future: the lease has run out

@@ -49,9 +49,12 @@ impl LockHandle {
 
     /// Waits without a time limit.
     pub(crate) fn wait(&self, wish: impl Into<Wish>) -> Result<Guard, LockError> {
-        let wish = wish.into();
+        let (wish, thread) = (wish.into(), ThreadId::current());
         loop {
-            if let Some(guard) = self.acquire(wish, Patience::Lease)? {
+            if let Some(guard) = self.enter_at_once(wish, thread) {
+                return Ok(guard);
+            }
+            if let Some(guard) = self.ask_and_wait(wish, Patience::Lease, thread)? {
                 return Ok(guard);
             }
         }
@@ -59,7 +62,11 @@ impl LockHandle {
 
     /// Enters if the lock is free.
     pub(crate) fn attempt(&self, wish: impl Into<Wish>) -> Result<Guard, TryLockError> {
-        let granted = self.acquire(wish, Patience::Try)?;
+        let (wish, thread) = (wish.into(), ThreadId::current());
+        if let Some(guard) = self.enter_at_once(wish, thread) {
+            return Ok(guard);
+        }
+        let granted = self.ask_and_wait(wish, Patience::Try, thread)?;
         granted.ok_or(TryLockError::WouldBlock)
     }
 
@@ -69,10 +76,13 @@ impl LockHandle {
         wish: impl Into<Wish>,
         timeout: Duration,
     ) -> Result<Guard, TimedLockError> {
-        let wish = wish.into();
+        let (wish, thread) = (wish.into(), ThreadId::current());
         let (start, mut left) = (clock::now(), timeout);
         loop {
-            if let Some(guard) = self.acquire(wish, Patience::For(left))? {
+            if let Some(guard) = self.enter_at_once(wish, thread) {
+                return Ok(guard);
+            }
+            if let Some(guard) = self.ask_and_wait(wish, Patience::For(left), thread)? {
                 return Ok(guard);
             }
             left = timeout.saturating_sub(clock::now().since(start));
@@ -82,18 +92,15 @@ impl LockHandle {
         }
     }
 
-    /// Enters, unless another holds the lock for as long as `patience` goes, or the caller had better ask
-    /// again: whoever has time left does.
-    fn acquire(
+    /// Enters where the agent has to be asked, unless another holds the lock for as long as `patience` goes, or
+    /// the caller had better ask again: a caller that has time left does.
+    #[inline(never)]
+    fn ask_and_wait(
         &self,
-        wish: impl Into<Wish>,
+        wish: Wish,
         patience: Patience,
+        thread: ThreadId,
     ) -> Result<Option<Guard>, LockError> {
-        let wish = wish.into();
-        let thread = ThreadId::current();
-        if let Some(guard) = self.enter_at_once(wish, thread) {
-            return Ok(Some(guard));
-        }
         let begun = clock::now();
         let lent = if self.can_borrow(wish) {
             self.lock.lent()
@@ -119,7 +126,8 @@ impl LockHandle {
 
     /// Enters where nobody has to be asked, and nobody has to know more than that this process has the
     /// lock.
-    fn enter_at_once(&self, wish: Wish, thread: ThreadId) -> Option<Guard> {
+    #[inline]
+    pub(crate) fn enter_at_once(&self, wish: Wish, thread: ThreadId) -> Option<Guard> {
         if !self.can_borrow(wish) {
             return None;
         }
@@ -175,16 +183,7 @@ impl LockHandle {
         wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<LockRequest, LockError> {
-        self.begin_as(wish.into(), patience, ThreadId::current())
-    }
-
-    /// The same for `thread`, or for a task.
-    pub(crate) fn begin_as(
-        &self,
-        wish: Wish,
-        patience: Patience,
-        thread: ThreadId,
-    ) -> Result<LockRequest, LockError> {
+        let (wish, thread) = (wish.into(), ThreadId::current());
         match self.enter_at_once(wish, thread) {
             Some(guard) => Ok(LockRequest {
                 back: None,
@@ -198,7 +197,7 @@ impl LockHandle {
     }
 
     /// Asks to enter.
-    fn request(
+    pub(crate) fn request(
         &self,
         wish: Wish,
         patience: Patience,

@@ -82,9 +82,12 @@ impl Locking {
     /// `None`: another held the lock for as long as the caller waits.
     fn look(&mut self, task: &Waker) -> Poll<Result<Option<Guard>, LockError>> {
         if matches!(self.stage, Stage::New) {
+            if let Some(guard) = self.handle.enter_at_once(self.wish, ThreadId::TASK) {
+                return Poll::Ready(Ok(Some(guard)));
+            }
             let request = self
                 .handle
-                .begin_as(self.wish, self.patience, ThreadId::TASK);
+                .request(self.wish, self.patience, false, ThreadId::TASK);
             self.stage = match request.and_then(|mut request| request.ask().map(|()| request)) {
                 Ok(request) => Stage::Asked(request),
                 Err(error) => return Poll::Ready(Err(error)),

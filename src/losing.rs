@@ -5,9 +5,9 @@ use std::future::Future;
 use std::panic::UnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use distlock_agent::runtime::{Loss, LossSignal, Settling};
+use distlock_agent::runtime::{Loss, LossFuture, LossSignal, Settling};
 
 use crate::GuardState;
 use crate::error::UnlockError;
@@ -21,7 +21,15 @@ use crate::session::{Session, TaskTimer};
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Lost {
     /// `None` in a forked child, which holds nothing.
-    pub(crate) signal: Option<LossSignal>,
+    signal: Option<LossFuture>,
+}
+
+impl Lost {
+    pub(crate) fn new(signal: Option<LossSignal>) -> Self {
+        Self {
+            signal: signal.map(LossFuture::new),
+        }
+    }
 }
 
 /// As [`Agent`](crate::Agent) is.
@@ -30,9 +38,9 @@ impl UnwindSafe for Lost {}
 impl Future for Lost {
     type Output = Option<Loss>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Loss>> {
-        match &self.signal {
-            Some(signal) => signal.poll(context.waker()),
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Loss>> {
+        match &mut self.signal {
+            Some(signal) => Pin::new(signal).poll(context),
             None => Poll::Ready(None),
         }
     }
@@ -54,6 +62,7 @@ pub struct Invalid {
     guard: Arc<GuardShared>,
     /// How often the lease had run out before.
     lapses: u64,
+    loss: LossFuture,
     timer: TaskTimer,
 }
 
@@ -64,6 +73,7 @@ impl Invalid {
     pub(crate) fn new(guard: Arc<GuardShared>) -> Self {
         Self {
             lapses: guard.lapses(),
+            loss: LossFuture::new(guard.loss.clone()),
             timer: TaskTimer::new(guard.lock.session()),
             guard,
         }
@@ -82,8 +92,9 @@ impl Invalid {
     }
 
     /// Has the task woken by whatever can be its end.
-    fn wake_by(&mut self, task: &Waker) {
-        let has_ended = self.guard.loss.poll(task).is_ready();
+    fn wake_by(&mut self, context: &mut Context<'_>) {
+        let has_ended = Pin::new(&mut self.loss).poll(context).is_ready();
+        let task = context.waker();
         let end = self.guard.lease_end();
         // Without a thread that wakes the task when the lease is over the task polls all the time: that costs, and
         // misses nothing.
@@ -103,7 +114,7 @@ impl Future for Invalid {
         if let Poll::Ready(state) = self.look() {
             return Poll::Ready(state);
         }
-        self.wake_by(context.waker());
+        self.wake_by(context);
         // What came between the two.
         self.look()
     }

@@ -299,6 +299,27 @@ fn a_task_hears_that_its_lock_is_lost_or_unlocked() {
     }
 }
 
+#[test]
+fn who_stops_waiting_for_the_end_of_a_guard_leaves_nothing_with_it() {
+    for (way, ways) in all_ways() {
+        let guard = ways.here.lock().unwrap();
+        let tasks: Vec<_> = (0..100).map(|_| Task::new()).collect();
+        for task in &tasks {
+            let waker = Waker::from(Arc::clone(task));
+            let mut context = Context::from_waker(&waker);
+            let (mut lost, mut invalid) = (guard.lost(), guard.invalid());
+            for _ in 0..2 {
+                assert!(Pin::new(&mut lost).poll(&mut context).is_pending());
+                assert!(Pin::new(&mut invalid).poll(&mut context).is_pending());
+            }
+        }
+        assert!(
+            tasks.iter().all(|task| Arc::strong_count(task) == 1),
+            "{way}"
+        );
+    }
+}
+
 /// The other member stands still: no event tells that the lease is over.
 #[test]
 fn work_is_dropped_when_the_lease_is_over() {

@@ -74,5 +74,5 @@ pub use os::{clock, environment, fifo, futex, queue, sync};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;
-pub use request::{Grant, Loss, LossSignal, OnLoss, Settling, Waiting};
+pub use request::{Grant, Loss, LossFuture, LossSignal, OnLoss, Settling, Waiting};
 pub use shared::loans::LentLock;

@@ -27,12 +27,14 @@ pub(crate) struct LoanEntry {
 
 impl LoanEntry {
     /// Enters, if that is possible without anybody.
+    #[inline]
     pub(crate) fn enter(lock: &Arc<LockShared>, thread: ThreadId) -> Option<Self> {
         let lent = lock.lent()?;
         Self::begin(lock, lent, lent.enter()?, thread)
     }
 
     /// The stay of `thread`, which has entered by `lent`. `None`, and it is over, if the agent is closed.
+    #[inline(always)]
     pub(crate) fn begin(
         lock: &Arc<LockShared>,
         lent: &Lent,

@@ -11,6 +11,6 @@ mod waiting;
 
 pub(crate) use decision::{Granted, Handed, Owner, Request};
 pub use grant::{Grant, Settling};
-pub use loss::{Loss, LossSignal, OnLoss};
+pub use loss::{Loss, LossFuture, LossSignal, OnLoss};
 pub(crate) use waiting::Limit;
 pub use waiting::Waiting;

@@ -1,9 +1,12 @@
 //! How a holder learns that its lock is gone.
 
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::{fmt, mem};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -40,8 +43,9 @@ struct State {
     lost: Option<Loss>,
     callbacks: Vec<OnLoss>,
     channels: Vec<Sender<Loss>>,
-    /// Tasks that are to be woken by either end.
-    tasks: Vec<Waker>,
+    /// The tasks that either end wakes, each under the number of its [`LossFuture`].
+    tasks: BTreeMap<u64, Waker>,
+    next_task: u64,
     /// Whether the grant ended in order.
     is_settled: bool,
 }
@@ -67,7 +71,7 @@ impl LossSignal {
         for callback in callbacks {
             run(callback, loss);
         }
-        tasks.into_iter().for_each(Waker::wake);
+        tasks.into_values().for_each(Waker::wake);
     }
 
     /// Whether it is lost.
@@ -103,19 +107,6 @@ impl LossSignal {
         receiver
     }
 
-    /// The loss, once there is one; `None` if the grant has ended in order. Until then this task is woken by
-    /// either end.
-    pub fn poll(&self, task: &Waker) -> Poll<Option<Loss>> {
-        let mut state = self.0.state.lock();
-        if state.lost.is_some() || state.is_settled {
-            return Poll::Ready(state.lost);
-        }
-        if !state.tasks.iter().any(|it| it.will_wake(task)) {
-            state.tasks.push(task.clone());
-        }
-        Poll::Pending
-    }
-
     /// Forgets who wanted to know: the grant ended in order. Channels close.
     pub fn settle(&self) {
         let mut state = self.0.state.lock();
@@ -127,7 +118,56 @@ impl LossSignal {
         let tasks = mem::take(&mut state.tasks);
         drop(state);
         drop(listeners);
-        tasks.into_iter().for_each(Waker::wake);
+        tasks.into_values().for_each(Waker::wake);
+    }
+}
+
+/// Waits for the end of a grant: the loss, or `None` if the grant ended in order. Dropped, it leaves nothing
+/// behind: a guard that is held for long may see many of them.
+#[derive(Debug)]
+pub struct LossFuture {
+    signal: LossSignal,
+    /// Where its task is, since it was first polled.
+    number: Option<u64>,
+}
+
+impl LossFuture {
+    /// Of the grant of `signal`.
+    pub fn new(signal: LossSignal) -> Self {
+        Self {
+            signal,
+            number: None,
+        }
+    }
+}
+
+impl Future for LossFuture {
+    type Output = Option<Loss>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Loss>> {
+        // Before the mutex: what a clone or a drop of it does is the executor's business.
+        let task = context.waker().clone();
+        let number = self.number;
+        let mut state = self.signal.0.state.lock();
+        if state.lost.is_some() || state.is_settled {
+            return Poll::Ready(state.lost);
+        }
+        let number = number.unwrap_or(state.next_task);
+        state.next_task = state.next_task.max(number + 1);
+        let former = state.tasks.insert(number, task);
+        drop(state);
+        drop(former);
+        self.number = Some(number);
+        Poll::Pending
+    }
+}
+
+impl Drop for LossFuture {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let task = self.signal.0.state.lock().tasks.remove(&number);
+            drop(task);
+        }
     }
 }
 
