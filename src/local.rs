@@ -12,6 +12,7 @@ mod epoch;
 mod file;
 mod kernel;
 mod lifeline;
+mod listener;
 mod mapping;
 mod page;
 mod range;

@@ -5,13 +5,11 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::thread;
 
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Alarm, clock};
+use distlock_agent::runtime::{Alarm, clock, thread};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow};
 
 /// What is watched over.
 pub(crate) trait Watched: Send + Sync + 'static {
@@ -59,13 +57,7 @@ impl Watch {
         let alarm = Arc::new(Alarm::new()?);
         let of_thread = Arc::clone(&alarm);
         let (watch, watched) = (Arc::clone(self), Arc::downgrade(watched));
-        // Signals are for the application's own threads.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let started = thread::Builder::new()
-            .name("distlock-watch".to_owned())
-            .spawn(move || watch.run(&of_thread, &watched));
-        before.thread_set_mask()?;
-        started?;
+        thread::spawn("distlock-watch", move || watch.run(&of_thread, &watched))?;
         state.alarm = Some(alarm);
         state.set_alarm()
     }
@@ -156,7 +148,7 @@ mod tests {
         plan.send(Time::MAX).unwrap();
         watch.end();
         while Arc::strong_count(&watch) > 1 {
-            thread::yield_now();
+            std::thread::yield_now();
         }
     }
 }

@@ -226,6 +226,55 @@ fn tasks_and_threads_take_turns() {
     }
 }
 
+/// By looking alone it would take some 20 ms.
+#[test]
+fn tasks_of_the_local_group_are_woken_by_the_bell() {
+    let (_directory, one, other) = two_local();
+    let [here, there] = [one, other].map(|agent| agent.mutex("x").unwrap());
+    let mut took: Vec<_> = (0..30)
+        .map(|_| {
+            let held = there.lock().unwrap();
+            let waits = here.lock_async();
+            let entering = thread::spawn(move || {
+                let (guard, polls) = run(waits);
+                drop(guard.unwrap());
+                (SystemTime::now(), polls)
+            });
+            thread::sleep(Duration::from_millis(5));
+            let left = SystemTime::now();
+            drop(held);
+            let (entered, polls) = entering.join().unwrap();
+            assert!(polls < 20, "{polls}");
+            entered.duration_since(left).unwrap()
+        })
+        .collect();
+    took.sort_unstable();
+    assert!(took[15] < Duration::from_millis(8), "{took:?}");
+}
+
+#[test]
+fn tasks_of_one_process_are_called_one_after_the_other() {
+    let (_directory, one, other) = two_local();
+    let held = other.mutex("x").unwrap().lock().unwrap();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let waits = one.mutex("x").unwrap().lock_async();
+            thread::spawn(move || {
+                let (guard, polls) = run(waits);
+                drop(guard.unwrap());
+                polls
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(200));
+    let begun = SystemTime::now();
+    drop(held);
+    let polls: usize = tasks.into_iter().map(|task| task.join().unwrap()).sum();
+    assert!(begun.elapsed().unwrap() < Duration::from_secs(2));
+    // One of them looks now and then while the lock is held; the others sleep.
+    assert!(polls < 100, "{polls}");
+}
+
 #[test]
 fn permits_are_waited_for_too() {
     let (_directory, one, other) = two_local();

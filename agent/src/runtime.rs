@@ -70,7 +70,7 @@ pub use os::alarm::Alarm;
 pub use os::fd_passing;
 pub use os::fork::ForkStamp;
 pub use os::pidfd::ProcessGroup;
-pub use os::{clock, environment, fifo, futex, queue, sync};
+pub use os::{clock, environment, fifo, futex, queue, sync, thread};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;

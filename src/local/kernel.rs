@@ -92,6 +92,11 @@ impl KernelLock {
         is_over
     }
 
+    /// When it is left no longer to those that waited, if it is.
+    fn courtesy_end(&self) -> Time {
+        self.courtesy.lock().map_or(Time::ZERO, |(_, end)| end)
+    }
+
     /// Opens the lock's file. If that is for another number of permits and nobody uses it, it is
     /// replaced.
     fn open(&self) -> Result<LockFile, LockError> {

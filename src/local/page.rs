@@ -154,7 +154,7 @@ pub(crate) struct Bell<'a> {
     kind: u32,
 }
 
-impl Bell<'_> {
+impl<'a> Bell<'a> {
     /// What [`Bell::listen`] needs to know: taken before looking whether the lock is free.
     pub(crate) fn count(self) -> u32 {
         self.word.load(Ordering::SeqCst)
@@ -164,6 +164,17 @@ impl Bell<'_> {
     /// return early without reason.
     pub(crate) fn listen(self, count: u32, timeout: Duration) {
         futex::wait(self.word, count, timeout, self.kind);
+    }
+
+    /// The word that its ringing changes, which holds [`Bell::count`].
+    pub(crate) fn word(self) -> &'a AtomicU32 {
+        self.word
+    }
+
+    /// For one that sleeps on it whatever its lock, and may have been woken in the place of a waiter for another
+    /// lock: wakes the one of those that has slept longest.
+    pub(crate) fn pass_on(self) {
+        futex::wake_one(self.word, !self.kind);
     }
 
     /// Counts a look of a waiter, and tells how many there have been.

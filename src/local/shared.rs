@@ -10,6 +10,7 @@ use distlock_agent::runtime::queue::Queue;
 use distlock_agent::runtime::sync::{Mutex, RwLock};
 
 use super::directory::Directory;
+use super::listener::Listener;
 use super::page::Page;
 use crate::error::{LockError, OpenError};
 
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     is_closed: AtomicBool,
     /// By lock, where threads of this process wait, each as often as there are threads.
     awaited: Mutex<Vec<(Arc<Queue>, u64)>>,
+    /// Wakes tasks of this process.
+    pub(super) listener: Arc<Listener>,
 }
 
 impl Shared {
@@ -34,10 +37,11 @@ impl Shared {
             page: RwLock::new(Arc::new(page)),
             is_closed: AtomicBool::new(false),
             awaited: Mutex::default(),
+            listener: Arc::default(),
         })
     }
 
-    /// Ends the waiting of all threads of this process.
+    /// Ends the waiting of all threads and tasks of this process.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let awaited = std::mem::take(&mut *self.awaited.lock());
@@ -48,6 +52,7 @@ impl Shared {
                 page.bell(hash).ring_all();
             }
         }
+        self.listener.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -16,4 +16,4 @@ pub(crate) mod sigio;
 pub(crate) mod socket_set;
 pub(crate) mod spin;
 pub mod sync;
-pub(crate) mod thread;
+pub mod thread;

@@ -1,4 +1,4 @@
-//! A thread that waits for a permit.
+//! A thread or a task that waits for a permit.
 //!
 //! Waiting is looking again and again. A look is due when the [`Bell`](crate::local::page::Bell) of
 //! the lock rings, as every unlocking makes it; and now and then, for the holder that was killed.
@@ -22,6 +22,7 @@ use crate::Algorithm;
 use crate::backend::{Hold, Lock, Patience, Request, Waiting};
 use crate::error::LockError;
 use crate::local::file::LockFile;
+use crate::local::listener::{HeardBell, Listening};
 use crate::local::shared::Awaited;
 
 impl Lock for KernelLock {
@@ -49,14 +50,12 @@ impl Lock for KernelLock {
             file: None,
             pace: None,
             sleep: None,
+            listening: None,
         })
     }
 }
 
-/// How often a task looks, which no bell can wake: that would take a thread.
-const LOOK: Duration = Duration::from_millis(30);
-
-/// A thread that waits for a permit.
+/// A thread or a task that waits for a permit.
 struct KernelWaiting {
     /// These two from the first waiting on. The turn goes on before the group forgets us.
     place: Option<Place>,
@@ -71,6 +70,8 @@ struct KernelWaiting {
     pace: Option<Pace>,
     /// After a look: what the bell said before it, and when to look again if it does not ring.
     sleep: Option<(u32, Time)>,
+    /// Wakes a task when the bell rings.
+    listening: Option<Listening>,
 }
 
 impl Waiting for KernelWaiting {
@@ -93,8 +94,8 @@ impl Waiting for KernelWaiting {
         }
     }
 
-    fn wake_by(&mut self, _: &Waker) -> Time {
-        let look = clock::now() + LOOK;
+    fn wake_by(&mut self, task: &Waker) -> Time {
+        let look = self.look_at(task);
         self.deadline.map_or(look, |deadline| deadline.min(look))
     }
 }
@@ -128,10 +129,6 @@ impl KernelWaiting {
             }
             match &mut self.file {
                 Some(file) if !file.is_marked() => self.mark()?,
-                _ if until.is_some_and(is_due) => {
-                    self.sleep = sleep;
-                    return Ok(None);
-                }
                 _ => {
                     let now = clock::now();
                     let at = match sleep {
@@ -143,12 +140,38 @@ impl KernelWaiting {
                         }
                     };
                     self.sleep = Some((count, at));
+                    if until.is_some_and(is_due) {
+                        return Ok(None);
+                    }
                     let until = until.map_or(at, |until| until.min(at));
                     self.lock
                         .bell(|bell| bell.listen(count, until.since(now)))?;
                 }
             }
         }
+    }
+
+    /// Has the task woken when there is a reason to look; when it has to look without one.
+    fn look_at(&mut self, task: &Waker) -> Time {
+        let Some(place) = &mut self.place else {
+            return Time::ZERO;
+        };
+        if !place.wake_by(task) {
+            return Time::MAX;
+        }
+        if !self.is_courteous {
+            return self.lock.courtesy_end();
+        }
+        let Some((heard, at)) = self.sleep else {
+            return Time::ZERO;
+        };
+        let group = &self.lock.group;
+        self.listening = group.page().ok().and_then(|page| {
+            let hash = self.lock.hash;
+            let bell = HeardBell { page, hash, heard };
+            group.listener.listen(bell, task.clone())
+        });
+        at
     }
 
     /// Tells others that this thread waits. Then it has to look again: whoever removes the file, or

@@ -1,15 +1,16 @@
-//! A queue of threads: the order among those of one process that want the same. Of those that wait
+//! A queue of threads and tasks: the order among those of one process that want the same. Of those that wait
 //! for a lock of the local group one at a time contends with the other processes; of those that
 //! drive an agent one at a time runs its event loop.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::protocol::Time;
 use crate::runtime::os::clock;
 use crate::runtime::os::sync::{Condvar, Mutex};
 
-/// A queue of threads, first come first served.
+/// A queue of threads and tasks, first come first served.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -19,9 +20,24 @@ pub struct Queue {
 struct State {
     /// Whether somebody has the turn.
     is_taken: bool,
-    /// Each waits for its turn on a condition of its own.
-    waiting: VecDeque<Arc<Condvar>>,
+    waiting: VecDeque<Arc<Call>>,
     is_closed: bool,
+}
+
+/// What one that waits for its turn is called by.
+#[derive(Debug, Default)]
+struct Call {
+    thread: Condvar,
+    /// In place of a thread.
+    task: Mutex<Option<Waker>>,
+}
+
+impl Call {
+    /// Calls it, under the queue's mutex; the task that is to be woken without it.
+    fn call(&self) -> Option<Waker> {
+        self.thread.notify_one();
+        self.task.lock().take()
+    }
 }
 
 /// Where a thread stands, and from its turn on the right to contend. Dropping it leaves the queue,
@@ -29,7 +45,7 @@ struct State {
 #[derive(Debug)]
 pub struct Place {
     queue: Arc<Queue>,
-    called: Arc<Condvar>,
+    called: Arc<Call>,
     has_turn: bool,
 }
 
@@ -44,7 +60,7 @@ impl Queue {
         if state.is_closed {
             return Err(Closed);
         }
-        let called = Arc::<Condvar>::default();
+        let called = Arc::<Call>::default();
         let has_turn = !std::mem::replace(&mut state.is_taken, true);
         if !has_turn {
             state.waiting.push_back(Arc::clone(&called));
@@ -75,9 +91,9 @@ impl Queue {
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
-        for called in &state.waiting {
-            called.notify_one();
-        }
+        let tasks: Vec<_> = state.waiting.iter().filter_map(|it| it.call()).collect();
+        drop(state);
+        tasks.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -98,15 +114,29 @@ impl Place {
                 return Err(Closed);
             }
             let Some(until) = until else {
-                state = self.called.wait(state);
+                state = self.called.thread.wait(state);
                 continue;
             };
             let rest = until.since(clock::now());
             if rest.is_zero() {
                 return Ok(false);
             }
-            state = self.called.wait_for(state, rest);
+            state = self.called.thread.wait_for(state, rest);
         }
+    }
+}
+
+impl Place {
+    /// Has this task woken when its turn has come, or the queue is closed; whether one of them is so already.
+    pub fn wake_by(&mut self, task: &Waker) -> bool {
+        let state = self.queue.state.lock();
+        let waits = !self.has_turn && !state.is_closed && state.position(&self.called).is_some();
+        let task = waits.then(|| task.clone());
+        let former = std::mem::replace(&mut *self.called.task.lock(), task);
+        drop(state);
+        // Whatever its drop does, it does without the mutex.
+        drop(former);
+        !waits
     }
 }
 
@@ -118,15 +148,22 @@ impl Drop for Place {
             return;
         }
         // It has the turn, though it may not know yet.
-        match state.waiting.pop_front() {
-            Some(next) => next.notify_one(),
-            None => state.is_taken = false,
+        let task = match state.waiting.pop_front() {
+            Some(next) => next.call(),
+            None => {
+                state.is_taken = false;
+                None
+            }
+        };
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
         }
     }
 }
 
 impl State {
-    fn position(&self, called: &Arc<Condvar>) -> Option<usize> {
+    fn position(&self, called: &Arc<Call>) -> Option<usize> {
         self.waiting
             .iter()
             .position(|other| Arc::ptr_eq(other, called))
@@ -135,6 +172,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
     use std::time::Duration;
 
     use super::*;
@@ -197,6 +236,39 @@ mod tests {
         drop(next);
         drop(queue.try_join().unwrap());
         assert_eq!(queue.join().unwrap().wait(Some(Time::ZERO)), Ok(true));
+    }
+
+    #[test]
+    fn tasks_are_woken_when_they_are_called() {
+        #[derive(Default)]
+        struct Task(AtomicUsize);
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let tasks: [Arc<Task>; 2] = Default::default();
+        let [one, other] = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
+        let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::SeqCst));
+        let queue = Arc::new(Queue::default());
+        let mut turn = queue.join().unwrap();
+        assert!(turn.wake_by(&one));
+        let mut next = queue.join().unwrap();
+        let mut last = queue.join().unwrap();
+        // Polled twice, it is woken as it was polled last.
+        assert!(!next.wake_by(&other));
+        assert!(!next.wake_by(&one));
+        assert!(!last.wake_by(&other));
+        drop(turn);
+        assert_eq!(woken(), [1, 0]);
+        assert!(next.wake_by(&one));
+        assert_eq!(next.wait(Some(Time::ZERO)), Ok(true));
+        queue.close();
+        assert_eq!(woken(), [1, 1]);
+        assert!(last.wake_by(&other));
+        assert_eq!(last.wait(Some(Time::ZERO)), Err(Closed));
+        drop((next, last, one, other));
+        assert!(tasks.iter().all(|task| Arc::strong_count(task) == 1));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Threads of the agent's own.
+//! Threads of the library's own.
 
 use std::io;
 use std::os::unix::thread::JoinHandleExt;
@@ -10,7 +10,10 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use crate::runtime::os::sync::Mutex;
 
 /// Starts a thread that takes no signals: they are for the application's own threads.
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+///
+/// # Errors
+/// If the system has no thread left.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
     before.thread_set_mask()?;
