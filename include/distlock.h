@@ -275,6 +275,19 @@ int distlock_lock_poll(struct distlock_mutex *mutex, uint64_t *fence);
 int distlock_lock_cancel(struct distlock_mutex *mutex);
 
 /**
+ * A descriptor that is readable when there may be something to tell of what threads have asked for
+ * with distlock_lock_begin by this handle: for poll(2) and its like, in programs that have an event
+ * loop. distlock_lock_poll tells it then, and makes it unreadable; each thread looks at its own. It
+ * may be readable without reason.
+ * It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
+ * each time, and ends with distlock_mutex_close. Of an agent of distlock_agent_open_driven it becomes
+ * readable as distlock_agent_process processes.
+ *
+ * Returns the descriptor, -EINVAL if the handle is invalid, or -EMFILE.
+ */
+int distlock_lock_fd(const struct distlock_mutex *mutex);
+
+/**
  * Enters if the lock is free, as distlock_lock.
  *
  * Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it; -ENOTCONN if

@@ -7,14 +7,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock_agent::protocol::{Fence, Mode};
-use distlock_agent::runtime::sync;
+use distlock_agent::runtime::{clock, sync};
 use nix::errno::Errno;
 
 use super::code;
+use super::decided::{Decided, DecidedFd};
 use super::lost::LostFd;
 use super::wait::Entrance;
 use crate::backend::Patience;
+use crate::error::LockError;
 use crate::handle::{LockHandle, LockRequest};
+use crate::session::TaskTimer;
 use crate::thread::ThreadId;
 use crate::{Guard, PreviousOwner};
 
@@ -23,6 +26,7 @@ pub(super) struct Mutex {
     lock: LockHandle,
     state: sync::Mutex<State>,
     lost: Arc<LostFd>,
+    decided: Arc<DecidedFd>,
 }
 
 #[derive(Default)]
@@ -31,7 +35,37 @@ struct State {
     /// More than one only if all but the last have been lost.
     held: Vec<Held>,
     /// What threads have asked for and look at, one request each.
-    asked: Vec<(ThreadId, LockRequest)>,
+    asked: Vec<Asked>,
+}
+
+/// What a thread has asked for, and has not been told of.
+struct Asked {
+    thread: ThreadId,
+    request: LockRequest,
+    decided: Decided,
+    timer: TaskTimer,
+}
+
+impl Asked {
+    /// Looks at the request; without an outcome, has the descriptor tell of it.
+    fn look(&mut self, is_told: bool) -> Poll<Result<Guard, LockError>> {
+        // Before the look: what comes after that tells again.
+        self.decided.set(false);
+        let outcome = self.request.wait_on(Some(Duration::ZERO));
+        if outcome.is_pending() && is_told {
+            self.tell();
+        }
+        outcome
+    }
+
+    fn tell(&mut self) {
+        let waker = self.decided.waker();
+        let at = self.request.wake_by(&waker);
+        // Without a thread that wakes it, it is looked at all the time.
+        if at <= clock::now() || self.timer.set(at, &waker).is_err() {
+            self.decided.set(true);
+        }
+    }
 }
 
 struct Held {
@@ -46,6 +80,7 @@ impl Mutex {
             lock,
             state: sync::Mutex::default(),
             lost: Arc::default(),
+            decided: Arc::default(),
         })
     }
 
@@ -76,46 +111,67 @@ impl Mutex {
             if state.is_closed {
                 return Err(Errno::ECANCELED);
             }
-            if state.asked.iter().any(|(asked, _)| *asked == thread) {
+            if state.asked.iter().any(|asked| asked.thread == thread) {
                 return Err(Errno::EALREADY);
             }
         }
-        let mut waiting = self.begin(Patience::Lease)?;
-        waiting.ask().map_err(|error| code::lock(&error))?;
+        let mut request = self.begin(Patience::Lease)?;
+        request.ask().map_err(|error| code::lock(&error))?;
+        let mut asked = Asked {
+            thread,
+            request,
+            decided: Decided::new(&self.decided),
+            timer: TaskTimer::new(self.lock.session()),
+        };
+        if self.decided.is_wanted() {
+            asked.tell();
+        }
+        self.keep(asked)
+    }
+
+    fn keep(&self, asked: Asked) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.is_closed {
             drop(state);
-            drop(waiting);
+            drop(asked);
             return Err(Errno::ECANCELED);
         }
-        state.asked.push((thread, waiting));
+        state.asked.push(asked);
         Ok(())
     }
 
     /// What became of this thread's request: `EINPROGRESS` if nothing yet.
     pub(super) fn look(&self) -> Result<(Option<Fence>, PreviousOwner), Errno> {
-        let mut waiting = self.take_asked().ok_or(Errno::EINVAL)?;
-        let Poll::Ready(outcome) = waiting.wait_on(Some(Duration::ZERO)) else {
-            let mut state = self.state.lock();
-            if !state.is_closed {
-                state.asked.push((ThreadId::current(), waiting));
-                return Err(Errno::EINPROGRESS);
-            }
-            drop(state);
-            drop(waiting);
-            return Err(Errno::ECANCELED);
+        let mut asked = self.take_asked().ok_or(Errno::EINVAL)?;
+        let Poll::Ready(outcome) = asked.look(self.decided.is_wanted()) else {
+            self.keep(asked)?;
+            return Err(Errno::EINPROGRESS);
         };
+        drop(asked);
         let guard = outcome.map_err(|error| code::lock(&error))?;
         let previous = guard.previous_owner();
         Ok((self.enter(guard)?, previous))
     }
 
-    /// This thread's request, which is withdrawn unless it is put back.
-    pub(super) fn take_asked(&self) -> Option<LockRequest> {
+    /// This thread's request, which is withdrawn unless it is kept.
+    fn take_asked(&self) -> Option<Asked> {
         let mut state = self.state.lock();
         let thread = ThreadId::current();
-        let mine = state.asked.iter().position(|(asked, _)| *asked == thread)?;
-        Some(state.asked.swap_remove(mine).1)
+        let mine = state
+            .asked
+            .iter()
+            .position(|asked| asked.thread == thread)?;
+        Some(state.asked.swap_remove(mine))
+    }
+
+    /// Withdraws this thread's request, if there is one.
+    pub(super) fn cancel(&self) {
+        drop(self.take_asked());
+    }
+
+    /// Readable while a request is to be looked at.
+    pub(super) fn decided_fd(&self) -> Result<RawFd, Errno> {
+        self.decided.fd()
     }
 
     /// Whether the lock is held through this handle.

@@ -120,9 +120,23 @@ pub unsafe extern "C-unwind" fn distlock_lock_poll(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_lock_cancel(mutex: *mut distlock_mutex) -> c_int {
     call(|| {
-        drop(table::find::<Mutex, _>(mutex)?.take_asked());
+        table::find::<Mutex, _>(mutex)?.cancel();
         Ok(0)
     })
+}
+
+/// A descriptor that is readable when there may be something to tell of what threads have asked for
+/// with distlock_lock_begin by this handle: for poll(2) and its like, in programs that have an event
+/// loop. distlock_lock_poll tells it then, and makes it unreadable; each thread looks at its own. It
+/// may be readable without reason.
+/// It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
+/// each time, and ends with distlock_mutex_close. Of an agent of distlock_agent_open_driven it becomes
+/// readable as distlock_agent_process processes.
+///
+/// Returns the descriptor, -EINVAL if the handle is invalid, or -EMFILE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn distlock_lock_fd(mutex: *const distlock_mutex) -> c_int {
+    call(|| table::find::<Mutex, _>(mutex)?.decided_fd())
 }
 
 /// Enters if the lock is free, as distlock_lock.
