@@ -138,6 +138,8 @@ class ByHand:
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
+        # Its traceback keeps what the coroutine had: that is not to keep the lock.
+        self.error: BaseException | None = None
 
     async def run(self, throw_at: int) -> bool:
         """Whether it got as far as that await."""
@@ -157,7 +159,8 @@ class ByHand:
         waits._asyncio_future_blocking = False
         try:
             iterator.throw(asyncio.CancelledError())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            self.error = error
             return True
         raise AssertionError("it went on")
 
@@ -202,10 +205,11 @@ def test_each_await_is_cancelled_by_hand(
             held = await there.acquire_async() if contended else None
             if held is not None:
                 asyncio.get_running_loop().call_later(0.01, held._native.drop)
-            if not await ByHand(cases(here)[case]()).run(throw_at):
+            by_hand = ByHand(cases(here)[case]())
+            if not await by_hand.run(throw_at):
                 break
             points += 1
-            gc.collect()
+            assert by_hand.error is not None
             assert not here.locked() and not here._held.of and not here._blocks
             assert await asyncio.to_thread(is_free, there), f"at await {throw_at}"
         else:

@@ -123,6 +123,12 @@ def test_a_child_opens_its_agent_anew(agents: list[Agent]) -> None:
         assert job() == os.getpid()
 
 
+def test_a_child_opens_its_agent_whatever_its_parent_was_opening(agents: list[Agent]) -> None:
+    # As if another thread of the parent were opening one, which itself is a forked child.
+    with agents[0]._opening:
+        in_child(agents[0].status)
+
+
 def test_a_child_of_a_closed_agent_has_none(agents: list[Agent]) -> None:
     agents[0].close()
     in_child(lambda: pytest.raises(distlock.Closed, agents[0].status))

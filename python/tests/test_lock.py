@@ -116,6 +116,10 @@ def test_a_timeout_is_a_timeout_error(agents: list[Agent]) -> None:
         assert isinstance(late.value, distlock.Timeout)
         assert isinstance(late.value, distlock.Error)
         assert str(late.value) == "the lock was not free in time"
+        # Nothing of a wait in vain is kept.
+        lock = agents[1].lock("x", timeout=0)
+        assert not lock.acquire() and not lock.acquire(blocking=False)
+        assert not lock._held.of
 
 
 def test_a_lock_is_not_reentrant(agents: list[Agent]) -> None:

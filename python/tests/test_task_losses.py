@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from typing import Any
 
 import distlock
 import pytest
 from conftest import LEASE, PATIENCE, Group, bounded, keep_the_interpreter
-from distlock import Agent, State
+from distlock import Agent, State, _wakeups
 
 
 def test_a_lost_lock_cancels_its_task(agents: list[Agent]) -> None:
@@ -41,6 +42,37 @@ def test_a_lost_lock_is_told_of_without_an_await(agents: list[Agent]) -> None:
         # Nothing of it comes after the block.
         await asyncio.sleep(0.01)
 
+    bounded(main())
+
+
+def test_a_lock_that_is_lost_as_its_block_begins(
+    agents: list[Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task runs then: it is not cancelled at an await after the block."""
+
+    async def main() -> None:
+        for awaits in (False, True):
+            agent = distlock.Agent(directory=directory)
+            lock = agent.lock("x")
+            granted = lock._granted
+
+            async def lost(
+                limit: float | None, agent: Agent = agent, granted: Any = granted
+            ) -> Any:
+                guard = await granted(limit)
+                agent.close()
+                return guard
+
+            monkeypatch.setattr(lock, "_granted", lost)
+            with pytest.raises(distlock.LockLost):
+                async with lock:
+                    if awaits:
+                        await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(0.01)
+            task = asyncio.current_task()
+            assert task is not None and task.cancelling() == 0
+
+    directory = agents[0]._open.keywords["directory"]
     bounded(main())
 
 
@@ -92,10 +124,12 @@ def test_who_cancels_the_task_as_well_is_obeyed(agents: list[Agent]) -> None:
                 await use()
         assert not isinstance(late.value, distlock.Error)
 
-        # Both at once.
+        # Both at once: the loop has heard of the loss, and the task has not run since.
         task = asyncio.create_task(use())
         await asyncio.sleep(0.05)
         agents[0].close()
+        _wakeups.loop_hub().on_readable()
+        assert task.cancelling() == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
