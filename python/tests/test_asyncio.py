@@ -276,12 +276,13 @@ def test_a_task_that_nobody_awaits_leaves_nothing(agents: list[Agent]) -> None:
             async with here:
                 await asyncio.sleep(PATIENCE)
 
-        task = loop.create_task(use())
+        coroutine = use()
+        task = loop.create_task(coroutine)
         loop.run_until_complete(asyncio.sleep(0.05))
         assert here.locked() is holds
         loop.close()
         # As when an interpreter ends: the coroutine is closed where it stands.
-        task.get_coro().close()
+        coroutine.close()
         if guard is not None:
             guard.release()
         assert is_free(there)
