@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds what is given to others, into target/packages: Debian packages (distlock, libdistlock0 and
-# libdistlock-dev), a static tarball for any Linux of this architecture, and their SHA256SUMS.
+# libdistlock-dev), a static tarball for any Linux of this architecture, the wheel for Python, and their
+# SHA256SUMS.
 #
 # dpkg-deb is enough for that, and everybody with a package manager of this kind has it; cargo-deb
 # would take longer to compile than everything here. The same commit, toolchain and directory give
 # the same files.
-# Needs cargo, cc, jq and dpkg-dev. DEBFULLNAME and DEBEMAIL, as elsewhere, say who packages.
+# Needs cargo, cc, jq and dpkg-dev, and for the wheel maturin. DEBFULLNAME and DEBEMAIL, as elsewhere, say who packages.
 # `--profile=NAME`: how cargo builds, if not for release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,11 +41,16 @@ main() {
     rm -rf "$out"
     mkdir -p "$out"
     programs
-    licenses >"$work/third-party-licenses"
+    licenses distlock-cli Cargo.toml --all-features >"$work/third-party-licenses"
 
     distlock_deb
     library_debs
     tarball
+    if command -v maturin >/dev/null; then
+        wheel
+    else
+        echo "SKIPPED: maturin is not installed, so no wheel is built; python3 -m pip install maturin"
+    fi
     cd "$out"
     sha256sum -- * >SHA256SUMS
     ls -l -- *
@@ -62,9 +68,11 @@ programs() {
     strip -o "$work/distlock" "$binary"
 }
 
-# The licences of all that is compiled in, each text once, below the crates that it is for.
+# licenses CRATE MANIFEST OPTION...: those of all that is compiled into the crate, each text once, below
+# the crates that it is for.
 licenses() {
-    local crate dir file hash
+    local crate dir file hash root=$1 manifest=$2
+    shift 2
     local -A texts=() crates=()
     while IFS=$'\t' read -r crate dir; do
         for file in "$dir"/{LICEN[CS]E,COPYING,COPYRIGHT,NOTICE,UNLICENSE}*; do
@@ -74,14 +82,14 @@ licenses() {
             crates[$hash]+=$crate$'\n'
         done
     done < <(
-        cargo metadata --locked --format-version 1 --all-features \
+        cargo metadata --locked --format-version 1 --manifest-path "$manifest" "$@" \
             --filter-platform "$(rustc -vV | sed -n 's/^host: //p')" |
-            jq -r '
+            jq -r --arg root "$root" '
                 (.resolve.nodes | map({key: .id, value: [.deps[]
                     | select(any(.dep_kinds[]; .kind == null)) | .pkg]}) | from_entries) as $needs
                 | def all: . as $known | (. + ([.[] | $needs[.][]]) | unique)
                     | if . == $known then . else all end;
-                ([.packages[] | select(.name == "distlock-cli") | .id] | all) as $in
+                ([.packages[] | select(.name == $root) | .id] | all) as $in
                 | .packages[] | select(.source != null) | select(.id | IN($in[]))
                 | "\(.name) \(.version) (\(.license))\t\(.manifest_path | rtrimstr("/Cargo.toml"))"'
     )
@@ -219,6 +227,13 @@ To install:    tar -xf $name.tar.gz --strip-components=1 -C /usr/local
 END
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         -C "$work/tarball" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
+}
+
+# The Python package, with the licences of what is compiled in; it has another tree of crates.
+wheel() {
+    licenses pydistlock python/Cargo.toml >python/THIRD-PARTY-LICENSES
+    CARGO_TARGET_DIR=$(realpath -m "$target")/python maturin build --quiet --locked \
+        --profile "$profile" --manifest-path python/Cargo.toml --out "$out"
 }
 
 main

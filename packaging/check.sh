@@ -18,6 +18,7 @@ main() {
     version=${version#distlock_} version=${version%_*}
 
     static "${version/\~/-}"
+    wheel
     if ((EUID == 0)); then
         debian "${version/\~/-}" "$work/root"
     else
@@ -69,6 +70,27 @@ static() {
     cp /proc/sys/kernel/random/boot_id "$empty/proc/sys/kernel/random/"
     [[ $(DISTLOCK_DIR=/tmp/x chroot "$empty" /bin/distlock run x /bin/distlock --version) == \
         "distlock $1" ]] || fail "the static program does not run in an empty system"
+}
+
+# In a virtual environment of its own, where nothing else is installed.
+wheel() {
+    local wheels=(pydistlock-*.whl)
+    if [[ ! -e ${wheels[0]} ]]; then
+        echo "SKIPPED: no wheel was built"
+        return
+    fi
+    if ! python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        echo "SKIPPED: the wheel: Python 3.11 with venv is not installed"
+        return
+    fi
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" --disable-pip-version-check install --quiet --no-index "${wheels[@]}"
+    "$work/venv/bin/python" -c '
+import distlock
+with distlock.Agent().lock("x", timeout=10) as guard:
+    guard.check()' || fail "the wheel acquires no lock"
+    python3 -m zipfile --list "${wheels[0]}" | grep -q /THIRD-PARTY-LICENSES ||
+        fail "the wheel lacks the licences of what is compiled in"
 }
 
 # Into a system of its own, whose list of packages is this machine's, so that dependencies count.

@@ -297,6 +297,19 @@ impl Agent {
         self.session.backend().lease()
     }
 
+    /// Whether this process was forked from the one that opened the agent: then all that the agent is
+    /// asked for fails, and this process opens another.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// let agent = distlock::Agent::local_in(directory.path())?;
+    /// assert!(!agent.is_forked());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_forked(&self) -> bool {
+        self.session.is_forked()
+    }
+
     /// Ends this process's part: guards lose their locks ([`Loss::Closed`](crate::Loss::Closed)),
     /// which are released; whoever waits gets [`LockError::Closed`](crate::LockError::Closed); threads and sockets end.
     /// Everything afterwards is an error. In a forked child it does nothing.

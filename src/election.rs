@@ -17,7 +17,8 @@ use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
 use crate::event::Leader;
 use crate::guard::Guard;
 use crate::handle::LockHandle;
-use crate::locking::Locking;
+use crate::locking::{Locking, TimedLocking};
+use crate::waiting::{TimedWaiting, Waiting};
 
 /// An election: see [`Agent::election`](crate::Agent::election).
 ///
@@ -73,10 +74,32 @@ impl Election {
         self.handle.wait(self.wish()).map(Leadership)
     }
 
+    /// Stands for election, and does not wait, as [`DistMutex::begin`](crate::DistMutex::begin). Its
+    /// outcome is the guard of the election's lock: who holds that leads.
+    ///
+    /// # Errors
+    /// As for [`Election::campaign`], as far as it is known at once.
+    pub fn begin(&self) -> Result<Waiting, LockError> {
+        Waiting::begin(&self.handle, self.wish())
+    }
+
+    /// The same for at most `timeout` from now on.
+    ///
+    /// # Errors
+    /// As for [`Election::begin`].
+    pub fn begin_for(&self, timeout: Duration) -> Result<TimedWaiting, LockError> {
+        TimedWaiting::begin(&self.handle, self.wish(), timeout)
+    }
+
     /// Waits until this process leads, as a future: see
     /// [`DistMutex::lock_async`](crate::DistMutex::lock_async).
     pub fn campaign_async(&self) -> Campaigning {
         Campaigning(Locking::new(&self.handle, self.wish()))
+    }
+
+    /// The same for at most `timeout`, from the first poll on.
+    pub fn campaign_async_for(&self, timeout: Duration) -> TimedCampaigning {
+        TimedCampaigning(TimedLocking::new(&self.handle, self.wish(), timeout))
     }
 
     /// Leads, if nobody else does or is about to.
@@ -146,6 +169,21 @@ pub struct Campaigning(Locking);
 
 impl Future for Campaigning {
     type Output = Result<Leadership, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let elected = Pin::new(&mut self.0).poll(context);
+        elected.map(|guard| guard.map(Leadership))
+    }
+}
+
+/// Waits for a limited time until this process leads: see [`Election::campaign_async_for`]. Else it is as
+/// [`Campaigning`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct TimedCampaigning(TimedLocking);
+
+impl Future for TimedCampaigning {
+    type Output = Result<Leadership, TimedLockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let elected = Pin::new(&mut self.0).poll(context);

@@ -30,7 +30,7 @@
 //! | let several in at a time | [`Semaphore`] |
 //! | have one leader | [`Election`], [`Leadership`], [`Leader`] |
 //! | choose an algorithm, or how a lock is shown, inherited and lost | [`LockOptions`], [`Algorithm`] |
-//! | ask now, and look later | [`DistMutex::begin`], [`Waiting`] |
+//! | ask now, and look later | [`DistMutex::begin`], [`Waiting`], [`TimedWaiting`] |
 //! | know that the lock is held, and how the last holder left it | [`Guard`], [`GuardState`], [`PreviousOwner`] |
 //! | learn that a lock was lost | [`Guard::on_loss`], [`Guard::loss`], [`Guard::loss_fd`], [`Loss`] |
 //! | reject an old holder at the resource | [`Fence`], [`FenceChecker`] |
@@ -115,7 +115,7 @@ pub use distlock_agent::protocol::election::UnknownAlgorithm as ParseElectionAlg
 pub use distlock_agent::runtime::trust::PathTrustError;
 pub use distlock_agent::runtime::{audit, metrics, status};
 pub use driven::Driven;
-pub use election::{Campaigning, Election, Leadership, Observing};
+pub use election::{Campaigning, Election, Leadership, Observing, TimedCampaigning};
 pub use error::{
     DirectoryFault, HandleError, LockError, MembersError, NotHeld, OpenError, ProcessError,
     SignalError, StatusError, TimedLockError, TryLockError, UnlockError,
@@ -130,7 +130,7 @@ pub use mutex::{DistMutex, Mutex};
 pub use options::LockOptions;
 pub use previous_owner::PreviousOwner;
 pub use semaphore::Semaphore;
-pub use waiting::Waiting;
+pub use waiting::{TimedWaiting, Waiting};
 
 /// ```
 /// use distlock::{NameError, LockName};

@@ -12,7 +12,7 @@ use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, until};
 use crate::locking::{Locking, TimedLocking};
-use crate::waiting::Waiting;
+use crate::waiting::{TimedWaiting, Waiting};
 
 /// Mutual exclusion across threads, processes and hosts: the methods of [`Mutex`], for code that takes any
 /// lock.
@@ -59,6 +59,12 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// # Errors
     /// As for [`DistMutex::lock`], as far as it is known at once.
     fn begin(&self) -> Result<Waiting, LockError>;
+
+    /// The same for at most `timeout` from now on, also without a quorum.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::begin`].
+    fn begin_for(&self, timeout: Duration) -> Result<TimedWaiting, LockError>;
 
     /// Waits until this process is inside, as a future: for tasks of any executor, on the standard library
     /// alone. What it costs beside [`DistMutex::lock`] is the executor's business. A task has no thread of its
@@ -162,6 +168,10 @@ impl DistMutex for Mutex {
         Waiting::begin(&self.handle, self.mode)
     }
 
+    fn begin_for(&self, timeout: Duration) -> Result<TimedWaiting, LockError> {
+        TimedWaiting::begin(&self.handle, self.mode, timeout)
+    }
+
     fn lock_async(&self) -> Locking {
         Locking::new(&self.handle, self.mode)
     }
@@ -206,6 +216,10 @@ macro_rules! point_to {
 
             fn begin(&self) -> Result<Waiting, LockError> {
                 (**self).begin()
+            }
+
+            fn begin_for(&self, timeout: Duration) -> Result<TimedWaiting, LockError> {
+                (**self).begin_for(timeout)
             }
 
             fn lock_async(&self) -> Locking {

@@ -11,7 +11,7 @@ use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, until};
 use crate::locking::{Locking, TimedLocking};
-use crate::waiting::Waiting;
+use crate::waiting::{TimedWaiting, Waiting};
 
 /// A counting semaphore that processes share: see [`Agent::semaphore`](crate::Agent::semaphore).
 ///
@@ -78,6 +78,14 @@ impl Semaphore {
     /// As for [`DistMutex::begin`](crate::DistMutex::begin).
     pub fn begin(&self) -> Result<Waiting, LockError> {
         Waiting::begin(&self.handle, Mode::Exclusive)
+    }
+
+    /// The same for at most `timeout` from now on.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::begin`](crate::DistMutex::begin).
+    pub fn begin_for(&self, timeout: Duration) -> Result<TimedWaiting, LockError> {
+        TimedWaiting::begin(&self.handle, Mode::Exclusive, timeout)
     }
 
     /// Waits for a permit, as a future: see [`DistMutex::lock_async`](crate::DistMutex::lock_async).

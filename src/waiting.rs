@@ -5,10 +5,11 @@ use std::panic::UnwindSafe;
 use std::task::Poll;
 use std::time::Duration;
 
-use distlock_agent::protocol::LockName;
+use distlock_agent::protocol::{LockName, Time};
+use distlock_agent::runtime::clock;
 
 use crate::backend::{Patience, Wish};
-use crate::error::LockError;
+use crate::error::{LockError, TimedLockError};
 use crate::guard::Guard;
 use crate::handle::{LockHandle, LockRequest};
 
@@ -71,6 +72,36 @@ impl Waiting {
         self.look(Some(Duration::ZERO))
     }
 
+    /// The outcome, if there is one within `slice`, or not much later: for a caller that looks after
+    /// something else between two slices. The request keeps its place from call to call.
+    ///
+    /// ```
+    /// use std::task::Poll;
+    /// use std::time::Duration;
+    ///
+    /// use distlock::{Agent, DistMutex};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let agent = Agent::local_in(directory.path())?;
+    /// let mut waiting = agent.mutex("printer")?.begin()?;
+    /// let guard = loop {
+    ///     if let Poll::Ready(outcome) = waiting.wait_slice(Duration::from_millis(100)) {
+    ///         break outcome?;
+    ///     }
+    ///     // Has the user pressed Ctrl-C?
+    /// };
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Waiting::poll`].
+    pub fn wait_slice(&mut self, slice: Duration) -> Poll<Result<Guard, LockError>> {
+        self.look(Some(slice))
+    }
+
     /// Waits for the outcome, as [`DistMutex::lock`](crate::DistMutex::lock) does.
     ///
     /// # Errors
@@ -102,4 +133,94 @@ impl fmt::Debug for Waiting {
             .field("name", self.name())
             .finish_non_exhaustive()
     }
+}
+
+/// A request that waits for a limited time, and has no outcome yet: see
+/// [`DistMutex::begin_for`](crate::DistMutex::begin_for). The time runs from then on. Else it is as
+/// [`Waiting`]; dropping it withdraws the request.
+#[must_use = "the request is withdrawn when it is dropped"]
+pub struct TimedWaiting {
+    handle: LockHandle,
+    wish: Wish,
+    deadline: Time,
+    /// `None` once the outcome was told.
+    request: Option<LockRequest>,
+}
+
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for TimedWaiting {}
+
+impl TimedWaiting {
+    pub(crate) fn begin(
+        handle: &LockHandle,
+        wish: impl Into<Wish>,
+        timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let wish = wish.into();
+        let deadline = clock::now() + timeout;
+        Ok(Self {
+            handle: handle.clone(),
+            wish,
+            deadline,
+            request: Some(ask(handle, wish, timeout)?),
+        })
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
+    }
+
+    /// The outcome, if there is one by now, as [`Waiting::poll`] tells it.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::try_lock_for`](crate::DistMutex::try_lock_for); [`LockError::Finished`]
+    /// after it has returned the outcome.
+    pub fn poll(&mut self) -> Poll<Result<Guard, TimedLockError>> {
+        self.wait_slice(Duration::ZERO)
+    }
+
+    /// The outcome, if there is one within `slice`, or not much later. The request keeps its place
+    /// from call to call.
+    ///
+    /// # Errors
+    /// As for [`TimedWaiting::poll`].
+    pub fn wait_slice(&mut self, slice: Duration) -> Poll<Result<Guard, TimedLockError>> {
+        let Some(mut request) = self.request.take() else {
+            return Poll::Ready(Err(LockError::Finished.into()));
+        };
+        match request.wait(Some(slice)) {
+            Poll::Ready(Ok(Some(guard))) => Poll::Ready(Ok(guard)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Ready(Ok(None)) => {
+                let left = self.deadline.since(clock::now());
+                if left.is_zero() {
+                    return Poll::Ready(Err(TimedLockError::TimedOut));
+                }
+                match ask(&self.handle, self.wish, left) {
+                    Ok(request) => self.request = Some(request),
+                    Err(error) => return Poll::Ready(Err(error.into())),
+                }
+                Poll::Pending
+            }
+            Poll::Pending => {
+                self.request = Some(request);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TimedWaiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimedWaiting")
+            .field("name", self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+fn ask(handle: &LockHandle, wish: Wish, timeout: Duration) -> Result<LockRequest, LockError> {
+    let mut request = handle.begin(wish, Patience::For(timeout))?;
+    request.ask()?;
+    Ok(request)
 }

@@ -8,7 +8,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::{DistMutex, Driven, LockError, Mutex, PreviousOwner, TryLockError};
+use distlock::{
+    Agent, DistMutex, Driven, LockError, Mutex, PreviousOwner, TimedLockError, TryLockError,
+};
 use support::{Group, is_busy, two_local};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -153,4 +155,66 @@ fn of_a_semaphore() {
     assert!(is_busy(there.try_acquire()));
     drop(asked);
     drop(there.try_acquire().unwrap());
+}
+
+/// One that waits in slices has its place from the first one on, and no more time than it said.
+fn wait_in_slices(here: &Agent, there: &Agent) {
+    const SLICE: Duration = Duration::from_millis(20);
+    let [mutex, other] = [here, there].map(|agent| agent.mutex("x").unwrap());
+    let held = other.lock().unwrap();
+    let mut waiting = mutex.begin().unwrap();
+    let started = SystemTime::now();
+    assert!(waiting.wait_slice(SLICE).is_pending());
+    let waited = started.elapsed().unwrap();
+    assert!(waited >= SLICE && waited < TIMEOUT, "{waited:?}");
+
+    // As long as this one is there, the other waits behind it.
+    let timeout = 5 * SLICE;
+    let mut timed = mutex.begin_for(timeout).unwrap();
+    let started = SystemTime::now();
+    let late = loop {
+        match timed.wait_slice(SLICE) {
+            Poll::Ready(late) => break late,
+            Poll::Pending => assert!(started.elapsed().unwrap() < TIMEOUT),
+        }
+    };
+    assert!(matches!(late, Err(TimedLockError::TimedOut)), "{late:?}");
+    assert!(started.elapsed().unwrap() >= 3 * SLICE);
+    let again = timed.poll();
+    let is_finished =
+        |error: &TimedLockError| matches!(error, TimedLockError::Failed(LockError::Finished));
+    assert!(matches!(again, Poll::Ready(Err(error)) if is_finished(&error)));
+
+    drop(held);
+    let guard = loop {
+        if let Poll::Ready(guard) = waiting.wait_slice(SLICE) {
+            break guard.unwrap();
+        }
+        assert!(started.elapsed().unwrap() < TIMEOUT, "it is not granted");
+    };
+    // It would wait for itself.
+    let deadlock = mutex.begin_for(TIMEOUT).unwrap_err();
+    assert!(matches!(deadlock, LockError::Deadlock), "{deadlock}");
+    drop(guard);
+    let mut timed = mutex.begin_for(TIMEOUT).unwrap();
+    assert!(matches!(timed.wait_slice(TIMEOUT), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn in_slices() {
+    let (_directory, one, other) = two_local();
+    wait_in_slices(&one, &other);
+    let permits = NonZeroU32::new(2);
+    let [here, there] = [&one, &other].map(|agent| agent.semaphore("licences", permits).unwrap());
+    let held = [there.acquire().unwrap(), there.acquire().unwrap()];
+    let mut timed = here.begin_for(TIMEOUT).unwrap();
+    assert!(timed.wait_slice(Duration::from_millis(1)).is_pending());
+    drop(held);
+    assert!(matches!(timed.wait_slice(TIMEOUT), Poll::Ready(Ok(_))));
+
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
+    wait_in_slices(&second, &first);
+    wait_in_slices(&client, &second);
 }

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -130,6 +133,43 @@ fn the_mutex_of_that_name_excludes_leaders() {
         drop(leadership.into_guard());
     });
     drop(mutex.try_lock_for(TIMEOUT).unwrap());
+}
+
+/// A candidate looks after something else meanwhile, and waits no longer than it wants to.
+#[test]
+fn candidates_wait_in_slices_and_for_a_while() {
+    let shop = Shop::open(ElectionAlgorithm::Bully);
+    let [one, two] = [0, 1].map(|at| shop.agents[at].election("job").unwrap());
+    let slice = Duration::from_millis(20);
+    let mut stands = one.begin().unwrap();
+    let leads = loop {
+        if let Poll::Ready(guard) = stands.wait_slice(slice) {
+            break guard.unwrap();
+        }
+    };
+    assert_eq!(
+        await_leader(&two.observe(), 1).unwrap().fence,
+        leads.fence()
+    );
+    let mut stands = two.begin_for(2 * slice).unwrap();
+    let late = loop {
+        if let Poll::Ready(late) = stands.wait_slice(slice) {
+            break late;
+        }
+    };
+    assert!(matches!(late, Err(TimedLockError::TimedOut)), "{late:?}");
+    let mut waits = two.campaign_async_for(2 * slice);
+    let mut poll = || Pin::new(&mut waits).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    std::thread::sleep(3 * slice);
+    let late = poll();
+    assert!(
+        matches!(late, Poll::Ready(Err(TimedLockError::TimedOut))),
+        "{late:?}"
+    );
+    drop(leads);
+    let mut stands = two.begin_for(TIMEOUT).unwrap();
+    assert!(matches!(stands.wait_slice(TIMEOUT), Poll::Ready(Ok(_))));
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn start_child(body: impl FnOnce()) -> Pid {
 
 /// What a child does: its threads contend for a lock of its own, and one enters one of its parent's.
 fn be_child(inherited: &Agent, own: &Agent) {
+    assert!(inherited.is_forked() && !own.is_forked());
     assert!(inherited.mutex("parent 0").is_err(), "it is the parent's");
     let lock = own.mutex(format!("of {}", std::process::id())).unwrap();
     thread::scope(|scope| {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use distlock::{
     Agent, Campaigning, DistMutex, Driven, GuardState, Invalid, LockError, Locking, Loss, Lost,
-    Mutex, NotHeld, TimedLockError, TimedLocking, UnlockError,
+    Mutex, NotHeld, TimedCampaigning, TimedLockError, TimedLocking, UnlockError,
 };
 use support::{Group, two_local};
 
@@ -318,6 +318,7 @@ fn a_driven_agent_wakes_tasks_as_it_processes() {
 fn they_can_be_sent_to_any_executor() {
     fn on_any_executor<F: Future + Send + Unpin + 'static>() {}
     on_any_executor::<Campaigning>();
+    on_any_executor::<TimedCampaigning>();
     on_any_executor::<Locking>();
     on_any_executor::<TimedLocking>();
     on_any_executor::<Lost>();

@@ -26,7 +26,7 @@ fn threads_share_handles_and_guards() {
     all!(Driven, FenceChecker, Announcer, LeaseWatch: Send + Sync + 'static);
     all!(dyn DistMutex, &dyn DistMutex, Box<dyn DistMutex>: Send + Sync);
     // Looked at by one thread at a time, as its `poll` says.
-    all!(Waiting: Send + 'static);
+    all!(Waiting, TimedWaiting: Send + 'static);
     all!(Listener, Watchdog: Send + Sync + 'static);
 }
 
@@ -34,7 +34,7 @@ fn threads_share_handles_and_guards() {
 fn a_panic_leaves_handles_and_guards_whole() {
     all!(Agent, Mutex, Semaphore, Election, Guard, Leadership: UnwindSafe + RefUnwindSafe);
     all!(FenceChecker, Config, NodeId, Fence: UnwindSafe + RefUnwindSafe);
-    all!(Waiting: UnwindSafe);
+    all!(Waiting, TimedWaiting: UnwindSafe);
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn the_examples_are_the_programs_of_the_readme() {
     let files = [
         include_str!("../../examples/lock.rs"),
         include_str!("../../examples/options.rs"),
+        include_str!("../../examples/futures.rs"),
         include_str!("../../examples/member.rs"),
         include_str!("../../examples/driven.rs"),
     ];
