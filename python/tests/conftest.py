@@ -20,6 +20,10 @@ from typing import Any
 import distlock
 import pytest
 
+# What is started in the background of a script ignores SIGINT, and hands that on. A handler is
+# not handed on: Python programs that are started from here have their own.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # No wait of a test is longer.
 PATIENCE = 30.0
 LEASE = 1.0
