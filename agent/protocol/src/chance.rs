@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 /// A stream of random numbers and times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Chance(u64);
 
 impl Chance {

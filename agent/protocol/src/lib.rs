@@ -28,6 +28,8 @@ pub mod dissect;
 pub mod election;
 
 pub mod ids;
+#[cfg(feature = "ledger")]
+pub mod ledger;
 #[doc(hidden)]
 pub mod link;
 #[doc(hidden)]

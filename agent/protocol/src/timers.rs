@@ -27,15 +27,24 @@ pub(crate) enum Timer {
 }
 
 /// When to wake up, and for what. Each timer is set at most once.
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
-    order: BTreeSet<(Time, Timer)>,
-    times: BTreeMap<Timer, Time>,
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Timers<T = Timer> {
+    order: BTreeSet<(Time, T)>,
+    times: BTreeMap<T, Time>,
 }
 
-impl Timers {
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self {
+            order: BTreeSet::new(),
+            times: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Clone + Ord> Timers<T> {
     /// Sets `timer`, in place of what it was set to before.
-    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
+    pub(crate) fn set(&mut self, timer: T, at: Time) {
         if let Some(before) = self.times.insert(timer.clone(), at) {
             if before == at {
                 return;
@@ -45,13 +54,13 @@ impl Timers {
         self.order.insert((at, timer));
     }
 
-    pub(crate) fn clear(&mut self, timer: &Timer) {
+    pub(crate) fn clear(&mut self, timer: &T) {
         if let Some(at) = self.times.remove(timer) {
             self.order.remove(&(at, timer.clone()));
         }
     }
 
-    pub(crate) fn set_or_clear(&mut self, timer: Timer, at: Option<Time>) {
+    pub(crate) fn set_or_clear(&mut self, timer: T, at: Option<Time>) {
         match at {
             Some(at) => self.set(timer, at),
             None => self.clear(&timer),
@@ -64,7 +73,7 @@ impl Timers {
     }
 
     /// Takes a timer that is due.
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Timer> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<T> {
         if self.next()? > now {
             return None;
         }

@@ -1,0 +1,544 @@
+//! Locks kept in a store: mutual exclusion by leases over registers with compare-and-swap.
+//!
+//! A store needs to be no more than registers: read, write if the version is as expected, list (see
+//! [`store`] for what exactly is relied on). Leases, the queue, fences, shared mode, permits and what the
+//! next holder is told of the one before are all here, without a clock or a socket.
+//!
+//! # Records
+//! Each lock has a record with the claims that are inside and those that wait; each agent that holds or
+//! waits has a session, with a record of its own ([`record`]). A claim belongs to a session.
+//!
+//! # Rules
+//! - *Lease.* An agent renews its session by writing its record, version by version, three times a lease.
+//!   The lease ends `lease` after the agent *sent* the last write that is known to be done.
+//! - *Enter.* A claim is put inside if nobody waits and it goes with those inside, else at the queue's end.
+//! - *Leave.* A claim is taken out, and those that are next are moved inside in the same write, each with a
+//!   fence.
+//! - *Tell.* A caller is granted the lock when its claim was seen inside and the lease runs.
+//! - *Watch.* An agent whose caller waits watches the session of each claim inside, and of the queue's
+//!   head. If a session's record has kept its version for 11/9 of that session's lease, on the watcher's
+//!   clock, the watcher writes `dead` over that version. Nobody writes over `dead`. Where there is no
+//!   record, `dead` is written if there still is none.
+//! - *Strip.* Claims of a dead session are taken out, after the lock delay, as in leaving; the next holder
+//!   is told that one was abandoned.
+//! - *Lost.* A renewal that is refused, and not because an earlier one of the same version was done, ends
+//!   the session: its guards are lost, and its waiting callers ask anew in the next session.
+//!
+//! # Safety
+//! No two are valid together. A claim is stripped only after `dead` was written over some version *v* that
+//! the watcher had known for 11/9 of a lease. The holder's last write that was done made *v*, so it was
+//! sent before the watcher knew *v*, and its lease was over before `dead` was written; later renewals are
+//! refused. This takes an atomic write-if-version, versions that do not come back, and clocks whose rates
+//! differ from true time by less than a tenth. It takes no clock of the store, no fresh reads and no
+//! notification.
+//!
+//! A write of unknown outcome may still be done later. Each agent has one write a record under way. An
+//! unknown write on version *v* is followed by another one on *v*, of whatever the agent wants by then, the
+//! unchanged record if nothing: that one is done, or it is refused; either way *v* is over, and with it every
+//! earlier write on *v*. Reads settle nothing, as they may be old.
+//!
+//! Where the store may forget acknowledged writes, a renewal counts only when the records of all locks
+//! held, read after it, still have their claims; and what was known of other sessions counts no more after
+//! a new connection. So a store that was away for longer than a lease makes no two valid by what it forgot.
+//!
+//! # Cost
+//! Entering is one write, leaving one, and a renewal a third of a lease for all locks of an agent. After a
+//! host's death its locks are free in 0.9 to 1.6 leases.
+//!
+//! # Order of calls
+//! As with a [`Node`](crate::Node): [`Ledger::new`]; then, for every input, [`Ledger::handle`] once and
+//! [`Ledger::poll_output`] until it is empty; then [`Ledger::poll_timeout`] for when to come back.
+
+mod api;
+mod callers;
+mod closing;
+mod collect;
+mod lock;
+mod observe;
+mod reconcile;
+pub mod record;
+mod rules;
+mod session;
+pub mod store;
+mod wall;
+mod watch;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+use core::hash::{Hash, Hasher};
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+pub use api::{LedgerConfig, LedgerInput, LedgerOutput, Notice, StoreRefusal};
+pub use record::{Claim, LockRecord, RecordError, SessionName, SessionRecord};
+pub use rules::{FencesUsedUp, MAX_QUEUE};
+pub use store::{Entry, Key, Op, OpId, Reply, StoreEvent, StoreFacts, Version};
+
+use self::collect::Collection;
+use self::lock::Lock;
+use self::session::Session;
+use self::wall::Wall;
+use self::watch::Watch;
+use crate::api::{Command, Event};
+use crate::chance::Chance;
+use crate::ids::{LockName, Ticket};
+use crate::time::Time;
+use crate::timers::Timers;
+
+/// The longest pause before an operation of unknown outcome is followed by the next; a sixth of a lease if
+/// that is less. The link to the store waits too, before it connects again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The locks of one agent, kept in a store.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    config: LedgerConfig,
+    chance: Chance,
+    wall: Wall,
+    stage: Stage,
+    link: Link,
+    session: Option<Session>,
+    /// No session is begun before.
+    session_from: Time,
+    locks: BTreeMap<LockName, Lock>,
+    /// Where each request of a caller is: the lock, and its number there.
+    tickets: BTreeMap<Ticket, (LockName, u64)>,
+    /// Who is about to ask.
+    callers: BTreeMap<Ticket, (u32, String)>,
+    watches: BTreeMap<SessionName, Watch>,
+    collection: Collection,
+    /// What is under way.
+    ops: BTreeMap<OpId, Purpose>,
+    last_op: u64,
+    last_number: u64,
+    timers: Timers<Timer>,
+    /// Locks that something has changed for.
+    dirty: BTreeSet<LockName>,
+    counters: LedgerCounters,
+    outputs: VecDeque<LedgerOutput>,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LedgerCounters {
+    /// Operations submitted.
+    pub operations: u64,
+    /// Of those: how many had an unknown outcome.
+    pub unknown: u64,
+    /// Writes that met another version.
+    pub conflicts: u64,
+    /// Sessions begun.
+    pub sessions: u64,
+    /// Sessions that ended against the agent's will.
+    pub lost_sessions: u64,
+    /// Sessions of others that were declared dead.
+    pub declared_dead: u64,
+    /// How often the store was found to have forgotten.
+    pub forgotten: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Open,
+    /// Everything is given back until then.
+    Closing(Time),
+    Closed,
+}
+
+/// The way to the store.
+#[derive(Clone, Debug, Hash)]
+struct Link {
+    facts: Option<StoreFacts>,
+    /// Which store it was last.
+    identity: Option<String>,
+    /// Why there is no connection.
+    reason: String,
+    /// When the store last answered.
+    answered: Time,
+}
+
+impl Link {
+    const fn is_up(&self) -> bool {
+        self.facts.is_some()
+    }
+
+    fn may_forget(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.may_forget)
+    }
+}
+
+/// What an operation under way is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Purpose {
+    /// The session's record is created, or renewed.
+    Renew(SessionName),
+    /// The session's record is removed, as it is not needed.
+    EndSession(SessionName),
+    /// A lock's record is read.
+    Read(LockName),
+    /// The same, to see whether it has the claims that a renewal is to count for: which renewal.
+    Confirm(LockName, u64),
+    /// A lock's record is written.
+    Write(LockName),
+    /// The record of another's session is read.
+    Watch(SessionName),
+    /// Another's session is declared dead.
+    Kill(SessionName),
+    /// Sessions are listed, to find what ended without a word.
+    List,
+    /// What is known of this one is dealt with.
+    Collect(SessionName),
+}
+
+/// Why the ledger wants to be woken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Timer {
+    /// The session is to be renewed, or ended.
+    Session,
+    /// A lock's record is to be read, or written again.
+    Lock(LockName),
+    /// Another's session is to be read again, or has kept its version for long enough.
+    Watch(SessionName),
+    /// A caller has waited for as long as it wanted.
+    Request(Ticket),
+    /// The time to give everything back is over.
+    Close,
+    /// Look for what ended without a word.
+    Collect,
+}
+
+/// The store has not answered for a lease, or never did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Since when it has not answered.
+    pub since: Time,
+    /// Why there is no connection, as far as it is known; empty if there is one.
+    pub reason: String,
+}
+
+impl Ledger {
+    /// The ledger of an agent that begins at `now`, without a connection.
+    ///
+    /// # Panics
+    /// If the lease is shorter than a millisecond.
+    pub fn new(config: LedgerConfig, now: Time) -> Self {
+        assert!(
+            config.lease >= Duration::from_millis(1),
+            "a lease has a length"
+        );
+        let mut chance = Chance::new(config.seed);
+        let mut timers = Timers::default();
+        if let Some(every) = config.collect_every {
+            // Agents that start together do not look together.
+            timers.set(Timer::Collect, now + chance.below(every));
+        }
+        Self {
+            config,
+            chance,
+            wall: Wall::default(),
+            stage: Stage::Open,
+            link: Link {
+                facts: None,
+                identity: None,
+                reason: "not connected yet".to_string(),
+                answered: now,
+            },
+            session: None,
+            session_from: Time::ZERO,
+            locks: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            collection: Collection::default(),
+            ops: BTreeMap::new(),
+            last_op: 0,
+            last_number: 0,
+            timers,
+            dirty: BTreeSet::new(),
+            counters: LedgerCounters::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle(&mut self, now: Time, input: LedgerInput<'_>) {
+        match input {
+            LedgerInput::Command(command) => self.command(now, command),
+            LedgerInput::Caller { .. } if self.stage == Stage::Closed => {}
+            LedgerInput::Caller {
+                ticket,
+                pid,
+                mut command,
+            } => {
+                let longest = LedgerInput::MAX_COMMAND.min(command.len());
+                let kept = (0..=longest).rev().find(|at| command.is_char_boundary(*at));
+                command.truncate(kept.unwrap_or(0));
+                self.callers.insert(ticket, (pid, command));
+            }
+            LedgerInput::Wall(wall) => self.wall.set(wall, now),
+            _ if self.stage == Stage::Closed => {}
+            LedgerInput::Store(event) => self.store_event(now, event),
+            LedgerInput::Timeout => self.timeout(now),
+        }
+        self.settle(now);
+    }
+
+    /// The next output; `None` when there is no more.
+    pub fn poll_output(&mut self) -> Option<LedgerOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Ledger::handle`] with [`LedgerInput::Timeout`], unless something comes before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// The registers whose changes are worth a notification: those of the locks that callers wait for.
+    pub fn interest(&self) -> BTreeSet<Key> {
+        let waited = self.locks.values().filter(|lock| lock.is_waited());
+        waited.map(|lock| lock.key.clone()).collect()
+    }
+
+    /// The session, while there is one.
+    pub fn session(&self) -> Option<&SessionName> {
+        self.session.as_ref().map(|session| &session.name)
+    }
+
+    /// The record of `lock` as it was known last, which may be old; `None` if the ledger has no business
+    /// with the lock now.
+    pub fn record(&self, lock: &LockName) -> Option<&LockRecord> {
+        Some(&self.locks.get(lock)?.seen.as_ref()?.record)
+    }
+
+    /// Whether, and since when, the store has not answered for a lease although something is wanted of it.
+    pub fn unreachable(&self, now: Time) -> Option<Unreachable> {
+        let since = self.link.answered;
+        let is_silent = now.since(since) >= self.config.lease;
+        let is_wanted = !self.link.is_up() || !self.ops.is_empty();
+        (is_silent && is_wanted).then(|| Unreachable {
+            since,
+            reason: self.link.reason.clone(),
+        })
+    }
+
+    /// What was counted since the start.
+    pub const fn counters(&self) -> &LedgerCounters {
+        &self.counters
+    }
+
+    /// Where the record of `lock` is.
+    pub fn lock_key(&self, lock: &LockName) -> Key {
+        let mut key = format!("distlock/{}/lock/", self.config.group);
+        for byte in lock.as_bytes() {
+            // A name of dots alone means something else to some stores.
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+                key.push(char::from(*byte));
+            } else {
+                let _ = write!(key, "%{byte:02X}");
+            }
+        }
+        Key::new(key)
+    }
+
+    /// Where the record of that session is.
+    pub fn session_key(&self, session: &SessionName) -> Key {
+        Key::new(format!("{}{session}", self.session_prefix()))
+    }
+
+    fn session_prefix(&self) -> String {
+        format!("distlock/{}/session/", self.config.group)
+    }
+}
+
+/// Of all that has a bearing on what it does later: what has been counted has none, and outputs are drained.
+impl Hash for Ledger {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.config.hash(hasher);
+        (&self.chance, self.wall, self.stage, &self.link).hash(hasher);
+        (&self.session, self.session_from).hash(hasher);
+        (&self.locks, &self.tickets, &self.callers).hash(hasher);
+        (&self.watches, &self.collection).hash(hasher);
+        (&self.ops, self.last_op, self.last_number).hash(hasher);
+        (&self.timers, &self.dirty).hash(hasher);
+    }
+}
+
+/// What happens.
+impl Ledger {
+    fn command(&mut self, now: Time, command: &Command) {
+        match command {
+            Command::Acquire {
+                ticket,
+                lock,
+                spec,
+                mode,
+                wait,
+            } => {
+                let permits = spec.map(|spec| spec.permits);
+                self.acquire(now, *ticket, lock, permits, (*mode, *wait));
+            }
+            Command::Campaign {
+                ticket, lock, wait, ..
+            } => {
+                let permits = Some(NonZeroU32::MIN);
+                let terms = (crate::lock::Mode::Exclusive, *wait);
+                self.acquire(now, *ticket, lock, permits, terms);
+            }
+            Command::Release { ticket, how } => self.release(*ticket, *how),
+            Command::Cancel { ticket } => self.cancel(*ticket),
+            Command::Leave => self.close(now),
+            Command::Change(_) => self.tell(Event::Unchangeable),
+            // A store lends nothing, and carries nothing from agent to agent.
+            Command::Borrow { .. }
+            | Command::Return { .. }
+            | Command::Find { .. }
+            | Command::Note { .. } => {}
+        }
+    }
+
+    fn store_event(&mut self, now: Time, event: StoreEvent) {
+        match event {
+            StoreEvent::Up(facts) => self.connected(now, facts),
+            StoreEvent::Down(reason) => {
+                self.link.facts = None;
+                self.link.reason = reason;
+                let ids: Vec<OpId> = self.ops.keys().copied().collect();
+                for id in ids {
+                    self.reply(now, id, Reply::Unknown);
+                }
+            }
+            StoreEvent::Reply(id, reply) => self.reply(now, id, reply),
+            StoreEvent::Changed(key, entry) => self.hint(now, &key, entry),
+            StoreEvent::Missed => {
+                let names: Vec<LockName> = self.locks.keys().cloned().collect();
+                for name in names {
+                    self.read_again(&name);
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, now: Time, facts: StoreFacts) {
+        let is_other = self
+            .link
+            .identity
+            .as_ref()
+            .is_some_and(|before| *before != facts.identity);
+        self.link.identity = Some(facts.identity.clone());
+        self.link.reason = String::new();
+        self.link.answered = now;
+        let may_forget = facts.may_forget;
+        self.link.facts = Some(facts);
+        if is_other {
+            self.notice(Notice::StoreReplaced);
+            self.lose_session(now);
+            self.forget_records();
+        }
+        if is_other || may_forget {
+            // What was known may be no more.
+            self.forget_watches();
+            let names: Vec<LockName> = self.locks.keys().cloned().collect();
+            for name in names {
+                self.doubt(&name);
+            }
+        }
+        self.dirty.extend(self.locks.keys().cloned());
+        for name in self.watches.keys() {
+            self.timers.set(Timer::Watch(name.clone()), now);
+        }
+        self.timers.set(Timer::Session, now);
+    }
+
+    fn reply(&mut self, now: Time, id: OpId, reply: Reply) {
+        let Some(purpose) = self.ops.remove(&id) else {
+            return;
+        };
+        match &reply {
+            Reply::Unknown => self.counters.unknown += 1,
+            Reply::Conflict(_) => {
+                self.counters.conflicts += 1;
+                self.link.answered = now;
+            }
+            _ => self.link.answered = now,
+        }
+        match purpose {
+            Purpose::Renew(name) => self.renewal_answered(now, &name, reply),
+            Purpose::EndSession(name) => self.session_ended(now, &name, reply),
+            Purpose::Read(name) => self.lock_read(now, &name, id, reply),
+            Purpose::Confirm(name, round) => self.confirmed(now, &name, round, (id, reply)),
+            Purpose::Write(name) => self.lock_written(now, &name, id, reply),
+            Purpose::Watch(name) => self.watch_read(now, &name, reply),
+            Purpose::Kill(name) => self.killed(now, &name, reply),
+            Purpose::List => self.listed(now, reply),
+            Purpose::Collect(name) => self.collected(&name, &reply),
+        }
+    }
+
+    fn timeout(&mut self, now: Time) {
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                // What is due is looked at anyway.
+                Timer::Session => {}
+                Timer::Lock(name) => {
+                    self.dirty.insert(name);
+                }
+                Timer::Watch(name) => self.watch(now, &name),
+                Timer::Request(ticket) => self.waited_enough(now, ticket),
+                Timer::Close => self.closed(),
+                Timer::Collect => self.collect(now),
+            }
+        }
+    }
+
+    /// Does all that follows from what has changed.
+    fn settle(&mut self, now: Time) {
+        if self.stage == Stage::Closed {
+            return;
+        }
+        loop {
+            while let Some(name) = self.dirty.pop_first() {
+                self.reconcile(now, &name);
+            }
+            self.drive_session(now);
+            if self.dirty.is_empty() {
+                break;
+            }
+        }
+        self.finish_closing();
+    }
+}
+
+/// What follows from it.
+impl Ledger {
+    fn submit(&mut self, purpose: Purpose, op: Op) -> OpId {
+        self.last_op += 1;
+        let id = OpId(self.last_op);
+        self.ops.insert(id, purpose);
+        self.counters.operations += 1;
+        self.outputs.push_back(LedgerOutput::Submit(id, op));
+        id
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(LedgerOutput::Event(event));
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        if let Notice::StoreForgot { .. } = notice {
+            self.counters.forgotten += 1;
+        }
+        self.outputs.push_back(LedgerOutput::Notice(notice));
+    }
+
+    /// How long to wait before an operation of unknown outcome is followed by the next.
+    fn pause(&mut self) -> Duration {
+        self.chance
+            .below((self.config.lease / 6).min(LONGEST_PAUSE))
+    }
+}
+
+#[cfg(test)]
+mod tests;
