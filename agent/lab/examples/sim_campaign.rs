@@ -15,6 +15,7 @@ use clap::Parser;
 use distlock_lab::campaign::{self, Report};
 use distlock_lab::checkers::Violation;
 use distlock_lab::explorer::{self, Explored};
+use distlock_lab::ledger;
 use distlock_lab::multicast;
 use distlock_lab::networks::{tokens, wireless};
 use distlock_lab::trace::Sink;
@@ -53,7 +54,7 @@ struct Options {
     /// Elections by this algorithm, in whole nodes.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     elections: Option<ElectionAlgorithm>,
-    /// What stands beside the locks, or below the views.
+    /// What stands beside the locks, below the views, or in place of both.
     #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "elections"])]
     world: Option<World>,
     /// How many seeds run at the same time.
@@ -190,7 +191,7 @@ impl fmt::Display for Views {
     }
 }
 
-/// What stands beside the locks, or below the views.
+/// What stands beside the locks, below the views, or in place of both.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum World {
     /// Totally ordered multicast.
@@ -199,6 +200,8 @@ enum World {
     Wireless,
     /// Super-peers by repelling tokens.
     Tokens,
+    /// Ledgers of agents that share a store.
+    Ledger,
     /// The logs of the voters alone.
     ViewLog,
     /// The same with a release of the library inside that is known to be wrong: some seed fails.
@@ -211,6 +214,7 @@ impl fmt::Display for World {
             Self::Multicast => "multicast",
             Self::Wireless => "wireless",
             Self::Tokens => "tokens",
+            Self::Ledger => "ledger",
             Self::ViewLog => "view-log",
             Self::OldViewLog => "old-view-log",
         })
@@ -231,6 +235,10 @@ impl World {
             Self::Tokens => {
                 let (explored, print) = tokens::explore(seed, sink)?;
                 (Tally::Tokens(explored), print)
+            }
+            Self::Ledger => {
+                let (report, print) = ledger::run(seed, sink)?;
+                (Tally::Ledger(Box::new(report)), print)
             }
             Self::ViewLog => {
                 let (report, print) = view_log::run::<Noraft>(seed, sink)?;
@@ -310,6 +318,7 @@ enum Tally {
     Multicast(multicast::Explored),
     Wireless(wireless::Explored),
     Tokens(tokens::Explored),
+    Ledger(Box<ledger::Report>),
     ViewLog(view_log::Report),
 }
 
@@ -321,6 +330,7 @@ impl Tally {
             (Self::Multicast(sum), Self::Multicast(explored)) => sum.add(explored),
             (Self::Wireless(sum), Self::Wireless(explored)) => sum.add(explored),
             (Self::Tokens(sum), Self::Tokens(explored)) => sum.add(explored),
+            (Self::Ledger(sum), Self::Ledger(report)) => sum.add(report),
             (Self::ViewLog(sum), Self::ViewLog(report)) => sum.add(report),
             (Self::Nothing, other) => *self = other.clone(),
             (_, _) => {}
@@ -337,6 +347,7 @@ impl fmt::Display for Tally {
             Self::Multicast(explored) => write!(f, "{explored:?}"),
             Self::Wireless(explored) => write!(f, "{explored:?}"),
             Self::Tokens(explored) => write!(f, "{explored:?}"),
+            Self::Ledger(report) => write!(f, "{report:?}"),
             Self::ViewLog(report) => write!(f, "{report:?}"),
         }
     }

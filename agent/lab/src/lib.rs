@@ -30,6 +30,7 @@ pub mod figures;
 pub mod history;
 mod hosts;
 mod in_order;
+pub mod ledger;
 pub mod model;
 pub mod multicast;
 pub mod network;

@@ -85,6 +85,14 @@ impl Exclusion {
         if before.is_none_or(|before| before > now) {
             return Ok(());
         }
+        self.holds(now)
+    }
+
+    /// Whether all is as it should be now, whatever was before.
+    ///
+    /// # Errors
+    /// Too many are inside that are valid.
+    pub fn holds(&mut self, now: Time) -> Result<(), Violation> {
         let names: Vec<LockName> = self.locks.keys().cloned().collect();
         names.iter().try_for_each(|name| self.check(now, name))
     }

@@ -1,0 +1,239 @@
+//! The rules, by the simulator's checkers.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use crate::checkers::{Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation};
+use distlock_protocol::{Epoch, Fence, LockName, LockSpec, Mode, Previous, Release, Time, Wait};
+
+/// All rules together.
+#[derive(Debug)]
+pub(super) struct Judge {
+    exclusion: Exclusion,
+    fences: Fences,
+    pub(super) requests: Requests,
+    permits: BTreeMap<LockName, NonZeroU32>,
+    lock_delay: Duration,
+    /// When each process's lease ends, in true time.
+    until: BTreeMap<Process, Time>,
+    /// Who is inside of what.
+    inside: BTreeMap<Call, (LockName, Mode)>,
+    /// Until when nobody may be let in whom somebody that crashed inside has kept out.
+    closed_until: BTreeMap<(LockName, Mode), Time>,
+    /// Who must be told that a holder before ended inside. Those that share a lock go on beside one that
+    /// shared it too.
+    must_tell: BTreeSet<(LockName, Mode)>,
+    /// Whether anybody can have ended inside.
+    may_tell: bool,
+    /// Whether the store has forgotten something.
+    has_forgotten: bool,
+    /// Until when two may be valid for what it has forgotten.
+    suspended: Option<Time>,
+}
+
+impl Judge {
+    pub(super) fn new(permits: BTreeMap<LockName, NonZeroU32>, lock_delay: Duration) -> Self {
+        Self {
+            exclusion: Exclusion::new(permits.clone()),
+            fences: Fences::new(&permits),
+            requests: Requests::default(),
+            permits,
+            lock_delay,
+            until: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            closed_until: BTreeMap::new(),
+            must_tell: BTreeSet::new(),
+            may_tell: false,
+            has_forgotten: false,
+            suspended: None,
+        }
+    }
+
+    /// How many permits a lock has.
+    pub(super) fn permits(&self, lock: &LockName) -> NonZeroU32 {
+        self.permits[lock]
+    }
+
+    pub(super) fn asks(
+        &mut self,
+        now: Time,
+        call: Call,
+        lock: &LockName,
+        mode: Mode,
+        wait: Wait,
+        wish: Option<LockSpec>,
+    ) -> Result<(), Violation> {
+        let terms = Terms { wait, wish };
+        self.requests.asks(now, call, lock.clone(), mode, terms)
+    }
+
+    /// Whether what a process was granted is valid.
+    fn has_lease(&self, now: Time, process: Process) -> bool {
+        self.until.get(&process).is_some_and(|until| now < *until)
+    }
+
+    /// Whether two may be valid, as the store came back too soon with less than it had.
+    fn is_suspended(&self, now: Time) -> bool {
+        self.suspended.is_some_and(|until| now <= until)
+    }
+
+    pub(super) fn granted(
+        &mut self,
+        now: Time,
+        call: Call,
+        fence: Fence,
+        previous: Previous,
+    ) -> Result<(), Violation> {
+        let (name, mode) = self.requests.grants(now, call)?;
+        if !self.has_lease(now, call.process) {
+            return Err(violation!(
+                now,
+                Leases,
+                "{call} is granted {name} while the lease of its agent is over"
+            ));
+        }
+        let entered = self.exclusion.enters(now, call, &name, mode);
+        if !self.is_suspended(now) {
+            entered?;
+        }
+        let epoch = Epoch::new((fence.as_u64() >> 32) as u32).unwrap_or_default();
+        self.fences.grants(now, call, (&name, mode), fence, epoch)?;
+        self.inside.insert(call, (name.clone(), mode));
+        if let Some(until) = self.closed_until.get(&(name.clone(), mode))
+            && now < *until
+            && !self.is_suspended(now)
+        {
+            return Err(violation!(
+                now,
+                Exclusion,
+                "{call} is granted {name} before the lock delay is over after a holder ended inside"
+            ));
+        }
+        self.is_told(now, call, &name, mode, previous)
+    }
+
+    fn is_told(
+        &mut self,
+        now: Time,
+        call: Call,
+        name: &LockName,
+        mode: Mode,
+        previous: Previous,
+    ) -> Result<(), Violation> {
+        let must = self.must_tell.contains(&(name.clone(), mode)) && self.permits[name].get() == 1;
+        if must && !previous.is_abandoned() && !self.has_forgotten {
+            return Err(violation!(
+                now,
+                Abandonment,
+                "{call} is not told that a holder of {name} before ended inside"
+            ));
+        }
+        if previous.is_abandoned() && !self.may_tell {
+            return Err(violation!(
+                now,
+                Abandonment,
+                "{call} is told that a holder of {name} before ended inside, and none did"
+            ));
+        }
+        if mode == Mode::Exclusive {
+            self.must_tell.retain(|(other, _)| other != name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn leaves(&mut self, now: Time, call: Call, name: &LockName, how: Release) {
+        if !self.requests.releases(call) {
+            return;
+        }
+        self.exclusion.leaves(call);
+        let mode = self.inside.remove(&call).map(|(_, mode)| mode);
+        if how == Release::Abandoned {
+            self.may_tell = true;
+            // Who was not valid any more may have been told of before.
+            if self.has_lease(now, call.process) {
+                self.must_tell.extend(kept_out(name, mode));
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, now: Time, call: Call) -> Result<(), Violation> {
+        self.may_tell = true;
+        self.exclusion.leaves(call);
+        self.inside.remove(&call);
+        self.requests.yields(now, call)
+    }
+
+    /// A lease runs until then; whether it was over, and is not any more.
+    pub(super) fn extends(
+        &mut self,
+        now: Time,
+        process: Process,
+        end: Time,
+    ) -> Result<bool, Violation> {
+        let extended = self.exclusion.extends(now, process, end);
+        if !self.is_suspended(now) {
+            extended?;
+        }
+        if self.suspended.is_some_and(|until| now > until) {
+            self.suspended = None;
+            self.exclusion.holds(now)?;
+        }
+        let before = self.until.insert(process, end);
+        let mut inside = self.inside.keys();
+        let is_inside = inside.any(|call| call.process == process);
+        Ok(is_inside && before.is_some_and(|before| before <= now))
+    }
+
+    /// A session has ended: its claims are taken out as of one that ended inside.
+    pub(super) fn loses_session(&mut self) {
+        self.may_tell = true;
+    }
+
+    pub(super) fn closes(&mut self, process: Process) {
+        for call in self.requests.closes(process) {
+            self.exclusion.leaves(call);
+            self.inside.remove(&call);
+        }
+    }
+
+    /// A process ends without a word.
+    pub(super) fn crashes(&mut self, now: Time, process: Process) {
+        self.may_tell = true;
+        let end = self.until.get(&process).copied().unwrap_or(now);
+        let calls: Vec<Call> = self.inside.keys().copied().collect();
+        for call in calls.into_iter().filter(|call| call.process == process) {
+            let name = self.inside.remove(&call);
+            // Who is not valid any more may be out of the record already.
+            let Some((name, mode)) = name.filter(|_| now < end) else {
+                continue;
+            };
+            let until = end + self.lock_delay * 10 / 11;
+            for key in kept_out(&name, Some(mode)) {
+                self.must_tell.insert(key.clone());
+                let closed = self.closed_until.entry(key).or_insert(until);
+                *closed = until.max(*closed);
+            }
+        }
+        // A lock with permits left is not closed for one that ended inside.
+        let permits = &self.permits;
+        self.closed_until
+            .retain(|(name, _), _| permits[name].get() == 1);
+        self.exclusion.crashes(process);
+        self.requests.crashes(process);
+    }
+
+    /// The store has lost what it had acknowledged; two may be valid until then.
+    pub(super) fn forgets(&mut self, suspended: Option<Time>) {
+        self.has_forgotten = true;
+        self.may_tell = true;
+        self.suspended = suspended.max(self.suspended);
+    }
+}
+
+/// Whom one inside in that mode keeps out.
+fn kept_out(name: &LockName, mode: Option<Mode>) -> impl Iterator<Item = (LockName, Mode)> {
+    let shared = (mode == Some(Mode::Exclusive)).then(|| (name.clone(), Mode::Shared));
+    [(name.clone(), Mode::Exclusive)].into_iter().chain(shared)
+}
