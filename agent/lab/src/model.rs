@@ -4,11 +4,13 @@
 //! copied, its actions are all that may happen next. What must hold is judged by the checkers of
 //! the simulator, which are part of the state. Whatever could happen for ever has a bound.
 //!
+//! - [`ledger`]: ledgers that share a store, for two or three agents.
 //! - [`locks`]: the table of locks with one of the engines, under views, for two or three members.
 //! - [`views`]: voters, members and their leases, from endorsement to install.
 //!
 //! This knows nothing of the library that explores them; `agent/lab/examples/model_check` does.
 
+pub mod ledger;
 pub mod locks;
 mod pool;
 pub mod views;

@@ -30,7 +30,7 @@ pub(crate) enum Reached<T> {
 }
 
 /// The rules that a world can break.
-const RULES: [(Rule, &str); 6] = [
+const RULES: [(Rule, &str); 7] = [
     (Rule::Exclusion, "mutual exclusion"),
     (Rule::Fences, "fences rise"),
     (
@@ -40,6 +40,7 @@ const RULES: [(Rule, &str); 6] = [
     (Rule::Requests, "requests end once"),
     (Rule::Views, "epochs rise, and each is one view"),
     (Rule::Durability, "a voter endorses once an epoch"),
+    (Rule::Leases, "grants are told while the lease runs"),
 ];
 
 impl<S: System> Explored<S> {
@@ -104,6 +105,7 @@ impl<S: System> Model for Explored<S> {
             Self::keeps::<3>,
             Self::keeps::<4>,
             Self::keeps::<5>,
+            Self::keeps::<6>,
         ];
         let goals: [fn(&Self, &Self::State) -> bool; 12] = [
             Self::reaches::<0>,

@@ -10,6 +10,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use distlock_lab::model::ledger::{self, LedgerModel};
 use distlock_lab::model::locks::{Bounds, LockModel, Network, Weakness};
 use distlock_lab::model::views::{self, ViewModel};
 use distlock_protocol::Algorithm;
@@ -51,6 +52,33 @@ enum World {
     Locks(Locks),
     /// Quorum views, leases, and one lock in them.
     Views(Views),
+    /// Ledgers that share a store, and one lock in it.
+    Ledger(Ledgers),
+}
+
+#[derive(Clone, Debug, Args)]
+struct Ledgers {
+    /// How many agents.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=3))]
+    agents: u16,
+    /// Requests of each agent.
+    #[arg(long, default_value_t = 1)]
+    rounds: u8,
+    /// Callers that wait no longer.
+    #[arg(long, default_value_t = 1)]
+    cancels: u8,
+    /// Operations of unknown outcome.
+    #[arg(long, default_value_t = 1)]
+    unknown: u8,
+    /// Leaps of time; three are a lease.
+    #[arg(long, default_value_t = 4)]
+    leaps: u8,
+    /// Agents that crash.
+    #[arg(long, default_value_t = 1)]
+    crashes: u8,
+    /// Agents that come back.
+    #[arg(long, default_value_t = 0)]
+    restarts: u8,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -163,8 +191,40 @@ fn run(options: &Options) -> Result<(), Error> {
                 check(|| world.model(*algorithm), &key, &options.search, false)?;
             }
         }
+        World::Ledger(world) => {
+            check(|| world.model(), &world.key(), &options.search, false)?;
+        }
     }
     Ok(())
+}
+
+impl Ledgers {
+    fn model(&self) -> LedgerModel {
+        let bounds = ledger::Bounds {
+            rounds: self.rounds,
+            cancels: self.cancels,
+            unknown: self.unknown,
+            leaps: self.leaps,
+            crashes: self.crashes,
+            restarts: self.restarts,
+        };
+        LedgerModel::new(self.agents, bounds)
+    }
+
+    /// The options that name it.
+    fn key(&self) -> String {
+        format!(
+            "ledger --agents {} --rounds {} --cancels {} --unknown {} --leaps {} --crashes {} \
+             --restarts {}",
+            self.agents,
+            self.rounds,
+            self.cancels,
+            self.unknown,
+            self.leaps,
+            self.crashes,
+            self.restarts
+        )
+    }
 }
 
 impl Views {
