@@ -83,6 +83,8 @@ struct World {
     dead: BTreeSet<SessionName>,
     /// By the keys of their records.
     locks: BTreeMap<Key, LockName>,
+    /// When the last renewal of each session that was done was sent, on its agent's clock.
+    renewals: BTreeMap<Key, Time>,
 }
 
 /// What is going to happen.
@@ -93,6 +95,8 @@ enum Planned {
         from: Process,
         connection: u64,
         boot: u64,
+        /// When it was sent, on the agent's clock.
+        sent: Time,
         id: OpId,
         op: Op,
     },
@@ -149,6 +153,7 @@ impl World {
             judge: Judge::new(permits, plan.lock_delay),
             dead: BTreeSet::new(),
             locks: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             choices,
             plan,
         };
@@ -271,9 +276,10 @@ impl World {
                 from,
                 connection,
                 boot,
+                sent,
                 id,
                 op,
-            } => self.operation(from, connection, boot, (id, &op)),
+            } => self.operation(from, connection, (boot, sent), (id, &op)),
             Planned::For(process, local) => self.local(process, local)?,
             Planned::Fault(fault) => self.fault(fault)?,
         }

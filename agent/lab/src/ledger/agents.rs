@@ -324,6 +324,7 @@ impl World {
             from: process,
             connection,
             boot: self.boot,
+            sent: local,
             id,
             op,
         };
@@ -335,7 +336,7 @@ impl World {
         &mut self,
         from: Process,
         connection: u64,
-        boot: u64,
+        (boot, sent): (u64, Time),
         (id, op): (OpId, &Op),
     ) {
         // What was on its way to a store that has restarted since is gone.
@@ -359,9 +360,13 @@ impl World {
             self.report.stale += 1;
         }
         if has_changed && let Op::Write { key, value, .. } = op {
-            let is_session = !self.locks.contains_key(key);
-            if is_session && SessionRecord::parse(value).is_ok_and(|record| record.dead) {
-                self.judge.loses_session();
+            if !self.locks.contains_key(key) {
+                if SessionRecord::parse(value).is_ok_and(|record| record.dead) {
+                    self.judge.loses_session();
+                } else {
+                    let last = self.renewals.entry(key.clone()).or_insert(sent);
+                    *last = sent.max(*last);
+                }
             }
             let key = key.clone();
             self.hint(&key);

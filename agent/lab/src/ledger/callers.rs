@@ -228,13 +228,15 @@ impl World {
                 Ok(())
             }
             Event::Lease { until } => {
-                let local = agent.clock.shows(now);
-                if *until > local + agent.lease {
-                    let ahead = until.since(local);
+                let session = agent.ledger.as_ref();
+                let key = session.and_then(|it| Some(it.session_key(it.session()?)));
+                let sent = key.and_then(|key| self.renewals.get(&key));
+                if sent.is_none_or(|sent| *until > *sent + agent.lease) {
                     return Err(violation!(
                         now,
                         Leases,
-                        "{process} says that its lease runs for {ahead:?} from now"
+                        "{process} says that its lease runs until {until:?}, and the last renewal \
+                         that was done was sent at {sent:?}"
                     ));
                 }
                 let end = agent.clock.when(*until);

@@ -271,7 +271,7 @@ impl System for LedgerModel {
     fn is_misfortune(action: &Action) -> bool {
         matches!(
             action,
-            Action::Crash(_) | Action::Unknown(_) | Action::Cancel(_) | Action::Leap
+            Action::Crash(_) | Action::Unknown(_) | Action::Cancel(_)
         )
     }
 

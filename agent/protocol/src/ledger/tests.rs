@@ -242,11 +242,11 @@ impl Bench {
 
     /// When the lease of an agent ends, as it was told last.
     fn lease(&self, agent: usize) -> Time {
-        let leases = self.said[agent].iter().filter_map(|output| match output {
+        let mut leases = self.said[agent].iter().filter_map(|output| match output {
             LedgerOutput::Event(Event::Lease { until }) => Some(*until),
             _ => None,
         });
-        leases.last().unwrap_or(Time::ZERO)
+        leases.next_back().unwrap_or(Time::ZERO)
     }
 
     fn lock_key(&self) -> Key {
