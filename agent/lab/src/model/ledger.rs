@@ -134,9 +134,8 @@ const ALL_ENTERED: Goal = 1;
 const DONE_LATE: Goal = 2;
 const DECLARED_DEAD: Goal = 3;
 const ABANDONED: Goal = 4;
-const LOST: Goal = 5;
-const CANCEL_MEETS_UNKNOWN: Goal = 6;
-const REVIVED: Goal = 7;
+const CANCEL_MEETS_UNKNOWN: Goal = 5;
+const REVIVED: Goal = 6;
 
 fn lock() -> LockName {
     LockName::new("l").expect("a name")
@@ -271,7 +270,7 @@ impl System for LedgerModel {
     fn is_misfortune(action: &Action) -> bool {
         matches!(
             action,
-            Action::Crash(_) | Action::Unknown(_) | Action::Cancel(_)
+            Action::Crash(_) | Action::Unknown(_) | Action::Cancel(_) | Action::Leap
         )
     }
 
@@ -298,7 +297,6 @@ impl System for LedgerModel {
                 "who enters is told that one ended inside",
                 ABANDONED,
             ),
-            (dies, "a grant is lost", LOST),
             (
                 cancels > 0 && unknown > 0,
                 "a cancel meets an unknown write",
@@ -557,7 +555,6 @@ impl<'a> Turn<'a> {
                     ticket: *ticket,
                 };
                 agent.inside = None;
-                self.next.seen.note(LOST);
                 self.checkers.exclusion.leaves(call);
                 self.checkers.requests.yields(now, call)
             }
