@@ -9,6 +9,8 @@
 //! Numbers that may pass 2^53 are strings. What does not read as such a record is not touched: whoever
 //! needs it is refused.
 
+mod text;
+
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -18,7 +20,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize, de};
 
 use super::rules::MAX_QUEUE;
 use super::wall;
@@ -31,7 +33,7 @@ const FORMAT: u64 = 1;
 /// The name of a session: one life of one agent, or a part of it. Drawn at random.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SessionName(#[serde(with = "text")] Arc<str>);
+pub struct SessionName(#[serde(with = "text::session")] Arc<str>);
 
 impl SessionName {
     /// The name with these bits.
@@ -62,22 +64,6 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-mod text {
-    use super::{Arc, Deserialize, Deserializer, Serializer, String, de, is_name};
-
-    pub(super) fn serialize<S: Serializer>(name: &str, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(name)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Arc<str>, D::Error> {
-        let name = String::deserialize(input)?;
-        if !is_name(&name) {
-            return Err(de::Error::custom("no session has such a name"));
-        }
-        Ok(name.into())
-    }
-}
-
 /// One request, in the record of a lock. Which: the session's, and the number that the agent gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
@@ -86,13 +72,21 @@ pub struct Claim {
     /// Which request of that session.
     pub ticket: u64,
     /// With whom it may be inside: `x` or `s`.
-    #[serde(with = "mode")]
+    #[serde(with = "text::mode")]
     pub mode: Mode,
     /// Its fence, once it is inside.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_fence")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "text::some_fence"
+    )]
     pub fence: Option<Fence>,
     /// What its caller is told of how a grant before ended, once it is inside.
-    #[serde(default = "clean", skip_serializing_if = "is_clean", with = "left")]
+    #[serde(
+        default = "clean",
+        skip_serializing_if = "is_clean",
+        with = "text::left"
+    )]
     pub previous: Previous,
     /// The process that asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,10 +110,10 @@ pub struct LockRecord {
     /// How many may be inside.
     pub permits: NonZeroU32,
     /// The last fence that was given; 0 before the first.
-    #[serde(with = "number")]
+    #[serde(with = "text::number")]
     pub fence: u64,
     /// How a grant ended that the next one is to be told of.
-    #[serde(with = "left")]
+    #[serde(with = "text::left")]
     pub left: Previous,
     /// Who holds the lock.
     pub inside: Vec<Claim>,
@@ -324,78 +318,6 @@ const fn clean() -> Previous {
 
 fn is_clean(previous: &Previous) -> bool {
     *previous == Previous::Clean
-}
-
-mod mode {
-    use super::{Deserialize, Deserializer, Mode, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(mode: &Mode, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(match mode {
-            Mode::Exclusive => "x",
-            Mode::Shared => "s",
-        })
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Mode, D::Error> {
-        match <&str>::deserialize(input)? {
-            "x" => Ok(Mode::Exclusive),
-            "s" => Ok(Mode::Shared),
-            _ => Err(de::Error::custom("a mode is x or s")),
-        }
-    }
-}
-
-mod left {
-    use super::{Deserialize, Deserializer, Previous, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(left: &Previous, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(match left {
-            Previous::Clean => "clean",
-            Previous::Abandoned => "abandoned",
-        })
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Previous, D::Error> {
-        match <&str>::deserialize(input)? {
-            "clean" => Ok(Previous::Clean),
-            "abandoned" => Ok(Previous::Abandoned),
-            _ => Err(de::Error::custom("a grant ends clean or abandoned")),
-        }
-    }
-}
-
-mod number {
-    use super::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(number: &u64, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(number)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
-        let text = <&str>::deserialize(input)?;
-        text.parse().map_err(|_| de::Error::custom("no number"))
-    }
-}
-
-mod some_fence {
-    use super::{Deserialize, Deserializer, Fence, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(
-        fence: &Option<Fence>,
-        out: S,
-    ) -> Result<S::Ok, S::Error> {
-        match fence {
-            Some(fence) => out.collect_str(fence),
-            None => out.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        input: D,
-    ) -> Result<Option<Fence>, D::Error> {
-        let text = <&str>::deserialize(input)?;
-        text.parse().map(Some).map_err(de::Error::custom)
-    }
 }
 
 #[cfg(test)]

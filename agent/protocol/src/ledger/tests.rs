@@ -9,10 +9,11 @@ mod watching;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::*;
-use crate::api::{Refusal, Wait};
+use crate::api::{Command, Refusal, Wait};
 use crate::ids::Fence;
 use crate::lock::{Mode, Previous, Release};
 
