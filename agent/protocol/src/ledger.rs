@@ -74,7 +74,10 @@ use core::time::Duration;
 pub use api::{LedgerConfig, LedgerInput, LedgerOutput, Notice, StoreRefusal};
 pub use record::{Claim, LockRecord, RecordError, SessionName, SessionRecord};
 pub use rules::{FencesUsedUp, MAX_QUEUE};
-pub use store::{Entry, Key, Op, OpId, Reply, StoreEvent, StoreFacts, Version};
+pub use store::{
+    Entry, Host, Key, Op, OpId, Reply, Store, StoreEvent, StoreFacts, StoreOutput, StreamId,
+    Version,
+};
 
 use self::collect::Collection;
 use self::lock::Lock;

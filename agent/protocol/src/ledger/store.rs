@@ -17,10 +17,13 @@
 //! the store may forget: then a read shows every write that was acknowledged, and not forgotten, before the
 //! read was submitted. Notifications may come late, twice, or never.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+
+use crate::time::Time;
 
 /// The name of a register. It is ASCII, without spaces and control characters: names of locks are
 /// percent-encoded in it.
@@ -152,4 +155,76 @@ pub enum StoreEvent {
     Changed(Key, Option<Entry>),
     /// A hint: other hints may have been lost.
     Missed,
+}
+
+/// A connection that a store's client asked for, by a number that is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// Where a store's server listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// At a port of a host.
+    Tcp {
+        /// A host's name, or an IP address, without brackets.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+    /// At the Unix socket of that path.
+    Unix(String),
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
+            Self::Tcp { name, port } => write!(f, "{name}:{port}"),
+            Self::Unix(path) => f.write_str(path),
+        }
+    }
+}
+
+/// What a store's client wants of the one that drives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreOutput {
+    /// Connect to that host. Answered by [`Store::connected`] or by [`Store::disconnected`].
+    Connect(StreamId, Host),
+    /// Send these bytes, after those before.
+    Send(StreamId, Vec<u8>),
+    /// Close the connection, or give it up; nothing is said of it any more.
+    Close(StreamId),
+    /// Tell the [`Ledger`](super::Ledger).
+    Event(StoreEvent),
+}
+
+/// A client that speaks a store's language, without a clock, a socket or a thread of its own: it is told
+/// what arrived, and the time.
+///
+/// After each call [`Store::poll_output`] is called until it is empty, then [`Store::poll_timeout`]. It
+/// connects by itself, at the first call of [`Store::timeout`], and after each failure.
+pub trait Store: fmt::Debug + Send {
+    /// Does `op`, which [`StoreEvent::Reply`] answers; with [`Reply::Unknown`] if there is no connection.
+    fn submit(&mut self, now: Time, id: OpId, op: Op);
+
+    /// From now on the changes of these registers are worth a hint, and of no others.
+    fn interest(&mut self, now: Time, keys: &BTreeSet<Key>);
+
+    /// The connection is there.
+    fn connected(&mut self, now: Time, stream: StreamId);
+
+    /// These bytes have arrived, after those before.
+    fn received(&mut self, now: Time, stream: StreamId, bytes: &[u8]);
+
+    /// There is no such connection, or none any more, for this reason.
+    fn disconnected(&mut self, now: Time, stream: StreamId, why: &str);
+
+    /// The time that [`Store::poll_timeout`] named has come, or not.
+    fn timeout(&mut self, now: Time);
+
+    /// The next output; `None` when there is no more.
+    fn poll_output(&mut self) -> Option<StoreOutput>;
+
+    /// When to call [`Store::timeout`], unless something comes before.
+    fn poll_timeout(&self) -> Option<Time>;
 }
