@@ -414,6 +414,20 @@ mod tests {
     fn too_many_inside_is_no_record() {
         let mut record = whole();
         let mut second = record.inside[0].clone();
+    /// Whoever mends a record by hand may have a program write it that escapes what need not be.
+    #[test]
+    fn text_may_have_escapes() {
+        let record = whole();
+        let text = String::from_utf8(record.to_bytes()).unwrap();
+        let escaped = text
+            .replace("abandoned", "ab\\u0061ndoned")
+            .replace("\"x\"", "\"\\u0078\"")
+            .replace("\"1152921504606846977\"", "\"\\u0031152921504606846977\"")
+            .replace("000007", "00000\\u0037");
+        assert_eq!(escaped.matches("\\u00").count(), 8, "{escaped}");
+        assert_eq!(LockRecord::parse(escaped.as_bytes()), Ok(record));
+    }
+
         second.ticket = 9;
         record.inside.push(second);
         assert!(LockRecord::parse(&record.to_bytes()).is_err());

@@ -1,4 +1,7 @@
 //! How the parts of a record are written: as text, each in its own way.
+//!
+//! All are read as `String`: what has an escape in it, as any JSON writer may choose, has no place in the
+//! input that a `&str` could refer to.
 
 pub(super) mod session {
     use alloc::string::String;
@@ -27,6 +30,8 @@ pub(super) mod session {
 }
 
 pub(super) mod mode {
+    use alloc::string::String;
+
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     use crate::lock::Mode;
@@ -44,7 +49,7 @@ pub(super) mod mode {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         input: D,
     ) -> Result<Mode, D::Error> {
-        match <&str>::deserialize(input)? {
+        match String::deserialize(input)?.as_str() {
             "x" => Ok(Mode::Exclusive),
             "s" => Ok(Mode::Shared),
             _ => Err(de::Error::custom("a mode is x or s")),
@@ -53,6 +58,8 @@ pub(super) mod mode {
 }
 
 pub(super) mod left {
+    use alloc::string::String;
+
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     use crate::lock::Previous;
@@ -70,7 +77,7 @@ pub(super) mod left {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         input: D,
     ) -> Result<Previous, D::Error> {
-        match <&str>::deserialize(input)? {
+        match String::deserialize(input)?.as_str() {
             "clean" => Ok(Previous::Clean),
             "abandoned" => Ok(Previous::Abandoned),
             _ => Err(de::Error::custom("a grant ends clean or abandoned")),
@@ -79,6 +86,8 @@ pub(super) mod left {
 }
 
 pub(super) mod number {
+    use alloc::string::String;
+
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(in super::super) fn serialize<S: Serializer>(
@@ -91,12 +100,14 @@ pub(super) mod number {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         input: D,
     ) -> Result<u64, D::Error> {
-        let text = <&str>::deserialize(input)?;
+        let text = String::deserialize(input)?;
         text.parse().map_err(|_| de::Error::custom("no number"))
     }
 }
 
 pub(super) mod some_fence {
+    use alloc::string::String;
+
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     use crate::ids::Fence;
@@ -114,7 +125,7 @@ pub(super) mod some_fence {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         input: D,
     ) -> Result<Option<Fence>, D::Error> {
-        let text = <&str>::deserialize(input)?;
+        let text = String::deserialize(input)?;
         text.parse().map(Some).map_err(de::Error::custom)
     }
 }
