@@ -62,12 +62,11 @@ mod rules;
 mod session;
 pub mod store;
 mod wall;
+pub mod keys;
 mod watch;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::format;
 use alloc::string::{String, ToString};
-use core::fmt::Write as _;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
@@ -333,25 +332,12 @@ impl Ledger {
 
     /// Where the record of `lock` is.
     pub fn lock_key(&self, lock: &LockName) -> Key {
-        let mut key = format!("distlock/{}/lock/", self.config.group);
-        for byte in lock.as_bytes() {
-            // A name of dots alone means something else to some stores.
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
-                key.push(char::from(*byte));
-            } else {
-                let _ = write!(key, "%{byte:02X}");
-            }
-        }
-        Key::new(key)
+        keys::lock_key(&self.config.group, lock)
     }
 
     /// Where the record of that session is.
     pub fn session_key(&self, session: &SessionName) -> Key {
-        Key::new(format!("{}{session}", self.session_prefix()))
-    }
-
-    fn session_prefix(&self) -> String {
-        format!("distlock/{}/session/", self.config.group)
+        keys::session_key(&self.config.group, session)
     }
 }
 

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use super::record::{SessionName, SessionRecord};
 use super::store::{Entry, Key, Op, Reply, Version};
-use super::{Ledger, Purpose, Timer};
+use super::{Ledger, Purpose, Timer, keys};
 use crate::time::Time;
 
 /// For how many leases a record must have kept its version.
@@ -43,7 +43,7 @@ impl Ledger {
     }
 
     fn list(&mut self, after: Option<Key>) {
-        let prefix = Key::new(self.session_prefix());
+        let prefix = keys::session_prefix(&self.config.group);
         self.submit(Purpose::List, Op::List { prefix, after });
     }
 
@@ -68,9 +68,7 @@ impl Ledger {
     }
 
     fn come_across(&mut self, now: Time, key: &Key, entry: &Entry) {
-        let prefix = self.session_prefix();
-        let name = key.as_str().strip_prefix(prefix.as_str());
-        let Some(name) = name.and_then(SessionName::from_key) else {
+        let Some(name) = keys::session_at(&self.config.group, key) else {
             return;
         };
         // What is no such record is left alone.

@@ -4,7 +4,7 @@ use super::collect::Collection;
 use super::lock::{Missing, Seen, State};
 use super::record::LockRecord;
 use super::store::{Entry, Key, OpId, Reply};
-use super::{Ledger, Notice, StoreRefusal};
+use super::{Ledger, Notice, StoreRefusal, keys};
 use crate::ids::LockName;
 use crate::time::Time;
 
@@ -109,8 +109,10 @@ impl Ledger {
 
     /// A hint.
     pub(super) fn hint(&mut self, now: Time, key: &Key, entry: Option<Entry>) {
-        let of_key = |(_, lock): &(&LockName, &super::lock::Lock)| lock.key == *key;
-        let Some(name) = self.locks.iter().find(of_key).map(|(name, _)| name.clone()) else {
+        let Some(name) = keys::lock_at(&self.config.group, key) else {
+            return;
+        };
+        let Some(lock) = self.locks.get(&name) else {
             return;
         };
         let lock = &self.locks[&name];

@@ -47,7 +47,7 @@ impl SessionName {
     }
 
     /// The session whose key ends so; `None` if no key of a session does.
-    pub(super) fn from_key(name: &str) -> Option<Self> {
+    pub fn from_key(name: &str) -> Option<Self> {
         is_name(name).then(|| Self(name.into()))
     }
 }

@@ -273,12 +273,3 @@ impl Bench {
 fn lock() -> LockName {
     LockName::new("a/b").unwrap()
 }
-
-#[test]
-fn keys_are_plain_whatever_the_name() {
-    let ledger = &Bench::new(1).agents[0];
-    let key = |name: &[u8]| ledger.lock_key(&LockName::new(name).unwrap());
-    assert_eq!(key(b"a/b").as_str(), "distlock/g/lock/a%2Fb");
-    assert_eq!(key(b"..").as_str(), "distlock/g/lock/%2E%2E");
-    assert_eq!(key(b"\xff _-Z9").as_str(), "distlock/g/lock/%FF%20_-Z9");
-}
