@@ -40,6 +40,13 @@
 //! Where the store may forget acknowledged writes, a renewal counts only when the records of all locks
 //! held, read after it, still have their claims; and what was known of other sessions counts no more after
 //! a new connection. So a store that was away for longer than a lease makes no two valid by what it forgot.
+//! Lock delays are kept only where the claim is: of one that the store has forgotten, and whose agent is
+//! gone, nobody knows.
+//!
+//! # Observing
+//! Who only wants to know who is inside says so ([`LedgerInput::Observe`]): the record is read at once, at
+//! hints, and when nothing was seen of it for a third of a lease. An observer writes nothing and watches
+//! nobody, so a leader that is gone stays until one that waits for the lock has found that out.
 //!
 //! # Cost
 //! Entering is one write, leaving one, and a renewal a third of a lease for all locks of an agent. After a

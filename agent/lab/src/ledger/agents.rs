@@ -123,7 +123,7 @@ impl World {
         }
         agent.process.incarnation += 1;
         let config = LedgerConfig {
-            group: "shop".to_string(),
+            group: super::store::GROUP.to_string(),
             lease: agent.lease,
             lock_delay,
             host: format!("host {node}"),

@@ -149,7 +149,8 @@ impl World {
         self.report.crashes += 1;
         self.report.crashes_inside += u64::from(is_inside);
         self.say(format_args!("{process} crashes"));
-        self.judge.crashes(self.now, process);
+        let session = self.agents[&process.node].session.as_ref();
+        self.judge.crashes(self.now, process, session, &self.store);
         self.stop(process.node);
     }
 
@@ -204,7 +205,7 @@ impl World {
             self.say(format_args!("the store is back, without {forgets} writes"));
             let at_once = self.plan.kind == Kind::ForgetsAtOnce;
             let until = self.now + self.plan.longest_lease();
-            self.judge.forgets(at_once.then_some(until));
+            self.judge.forgets(at_once.then_some(until), &self.store);
         } else {
             self.say(format_args!("the store is back"));
         }

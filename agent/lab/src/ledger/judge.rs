@@ -5,8 +5,20 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use super::store::Store;
 use crate::checkers::{Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation};
+use distlock_protocol::ledger::SessionName;
 use distlock_protocol::{Epoch, Fence, LockName, LockSpec, Mode, Previous, Release, Time, Wait};
+
+/// A lock is closed to callers of that mode, as somebody crashed inside.
+#[derive(Debug)]
+struct Closed {
+    lock: LockName,
+    mode: Mode,
+    until: Time,
+    /// Whose claim says so in the lock's record.
+    session: SessionName,
+}
 
 /// All rules together.
 #[derive(Debug)]
@@ -20,8 +32,8 @@ pub(super) struct Judge {
     until: BTreeMap<Process, Time>,
     /// Who is inside of what.
     inside: BTreeMap<Call, (LockName, Mode)>,
-    /// Until when nobody may be let in whom somebody that crashed inside has kept out.
-    closed_until: BTreeMap<(LockName, Mode), Time>,
+    /// Who may not be let in after somebody crashed inside.
+    closed: Vec<Closed>,
     /// Who must be told that a holder before ended inside. Those that share a lock go on beside one that
     /// shared it too.
     must_tell: BTreeSet<(LockName, Mode)>,
@@ -43,7 +55,7 @@ impl Judge {
             lock_delay,
             until: BTreeMap::new(),
             inside: BTreeMap::new(),
-            closed_until: BTreeMap::new(),
+            closed: Vec::new(),
             must_tell: BTreeSet::new(),
             may_tell: false,
             has_forgotten: false,
@@ -101,10 +113,8 @@ impl Judge {
         let epoch = Epoch::new((fence.as_u64() >> 32) as u32).unwrap_or_default();
         self.fences.grants(now, call, (&name, mode), fence, epoch)?;
         self.inside.insert(call, (name.clone(), mode));
-        if let Some(until) = self.closed_until.get(&(name.clone(), mode))
-            && now < *until
-            && !self.is_suspended(now)
-        {
+        let is_closed = |it: &Closed| it.lock == name && it.mode == mode && now < it.until;
+        if self.closed.iter().any(is_closed) && !self.is_suspended(now) {
             return Err(violation!(
                 now,
                 Exclusion,
@@ -198,8 +208,14 @@ impl Judge {
         }
     }
 
-    /// A process ends without a word.
-    pub(super) fn crashes(&mut self, now: Time, process: Process) {
+    /// A process with that session ends without a word, while the store has what it has.
+    pub(super) fn crashes(
+        &mut self,
+        now: Time,
+        process: Process,
+        session: Option<&SessionName>,
+        store: &Store,
+    ) {
         self.may_tell = true;
         let end = self.until.get(&process).copied().unwrap_or(now);
         let calls: Vec<Call> = self.inside.keys().copied().collect();
@@ -210,25 +226,47 @@ impl Judge {
                 continue;
             };
             let until = end + self.lock_delay * 10 / 11;
-            for key in kept_out(&name, Some(mode)) {
-                self.must_tell.insert(key.clone());
-                let closed = self.closed_until.entry(key).or_insert(until);
-                *closed = until.max(*closed);
+            // A lock with permits left is not closed for one that ended inside.
+            let is_closed = self.permits[&name].get() == 1;
+            for (lock, mode) in kept_out(&name, Some(mode)) {
+                self.must_tell.insert((lock.clone(), mode));
+                if let Some(session) = session.filter(|_| is_closed) {
+                    let session = session.clone();
+                    self.closed.push(Closed {
+                        lock,
+                        mode,
+                        until,
+                        session,
+                    });
+                }
             }
         }
-        // A lock with permits left is not closed for one that ended inside.
-        let permits = &self.permits;
-        self.closed_until
-            .retain(|(name, _), _| permits[name].get() == 1);
         self.exclusion.crashes(process);
         self.requests.crashes(process);
+        if self.has_forgotten {
+            self.open_forgotten(store);
+        }
     }
 
-    /// The store has lost what it had acknowledged; two may be valid until then.
-    pub(super) fn forgets(&mut self, suspended: Option<Time>) {
+    /// The store has lost what it had acknowledged, and has this; two may be valid until then.
+    pub(super) fn forgets(&mut self, suspended: Option<Time>, store: &Store) {
         self.has_forgotten = true;
         self.may_tell = true;
         self.suspended = suspended.max(self.suspended);
+        self.open_forgotten(store);
+    }
+
+    /// Opens what nothing in the store closes any more: the claim of who crashed inside was forgotten.
+    ///
+    /// This is no breach of a ledger. Its agent is gone, so that nobody is left who knows of the claim, or
+    /// of the delay. A store that was away for longer than all leases lets no two be valid all the same,
+    /// as a holder that was forgotten has no lease any more; and the lock delay begins only then. To keep
+    /// it without the claim, every agent would have to stand back for so long whenever it connects, at each
+    /// start. So a lock delay holds as long as the store remembers for what
+    /// (`LedgerConfig::lock_delay`); a claim that the store still has is held against it.
+    fn open_forgotten(&mut self, store: &Store) {
+        self.closed
+            .retain(|it| store.is_inside(&it.lock, &it.session));
     }
 }
 

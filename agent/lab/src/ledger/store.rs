@@ -6,8 +6,13 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use crate::choices::{Choices, Permille};
-use distlock_protocol::Time;
-use distlock_protocol::ledger::{Entry, Key, LockRecord, Op, Reply, StoreFacts, Version};
+use distlock_protocol::ledger::{
+    Entry, Key, LockRecord, Op, Reply, SessionName, StoreFacts, Version, keys,
+};
+use distlock_protocol::{LockName, Time};
+
+/// Whose records they are.
+pub(super) const GROUP: &str = "shop";
 
 /// How many registers a page of a listing has.
 const PAGE: usize = 3;
@@ -72,6 +77,18 @@ impl Store {
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         let all = self.registers.iter();
         all.filter_map(|(key, register)| Some((key, register.entry.as_ref()?)))
+    }
+
+    /// Whether a lock's record has a claim of that session inside.
+    pub(super) fn is_inside(&self, lock: &LockName, session: &SessionName) -> bool {
+        let record = self.record(lock);
+        record.is_some_and(|it| it.inside.iter().any(|claim| claim.session == *session))
+    }
+
+    /// The record of a lock.
+    pub(super) fn record(&self, lock: &LockName) -> Option<LockRecord> {
+        let entry = self.entry(&keys::lock_key(GROUP, lock))?;
+        Some(LockRecord::parse(&entry.value).expect("ledgers write records"))
     }
 
     /// When somebody was last inside of the lock with that register, or waited for it.

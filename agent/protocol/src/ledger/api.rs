@@ -21,6 +21,10 @@ pub struct LedgerConfig {
     /// After a session ended its locks stay closed for so much longer, for resources that cannot check
     /// fences (Burrows 2006, section 2.4).
     pub lock_delay: Duration,
+    ///
+    /// If the store forgets that an agent was inside which has crashed, nobody is left who knows for what
+    /// to wait: then no two are valid together, as long as the store was away for longer than a lease, but
+    /// the next may enter as soon as the lease is over.
     /// Where the agent runs, for whoever looks.
     pub host: String,
     /// How many permits the listed locks have. Others have one.
