@@ -58,6 +58,7 @@
 
 mod api;
 mod callers;
+mod census;
 mod closing;
 mod collect;
 mod inputs;
@@ -88,6 +89,7 @@ pub use store::{
 use self::collect::Collection;
 use self::lock::Lock;
 use self::session::Session;
+use self::census::Census;
 use self::wall::Wall;
 use self::watch::Watch;
 use crate::api::Event;
@@ -115,6 +117,7 @@ pub struct Ledger {
     /// Where each request of a caller is: the lock, and its number there.
     tickets: BTreeMap<Ticket, (LockName, u64)>,
     /// Who is about to ask.
+    census: Census,
     callers: BTreeMap<Ticket, (u32, String)>,
     watches: BTreeMap<SessionName, Watch>,
     collection: Collection,
@@ -260,6 +263,7 @@ impl Ledger {
             tickets: BTreeMap::new(),
             callers: BTreeMap::new(),
             watches: BTreeMap::new(),
+            census: Census::default(),
             collection: Collection::default(),
             ops: BTreeMap::new(),
             last_op: 0,
@@ -306,8 +310,7 @@ impl Ledger {
 
     /// The registers whose changes are worth a notification: those of the locks that callers wait for.
     pub fn interest(&self) -> BTreeSet<Key> {
-        let waited = self.locks.values().filter(|lock| lock.is_waited());
-        waited.map(|lock| lock.key.clone()).collect()
+        self.census.interest.clone()
     }
 
     /// The session, while there is one.
@@ -348,7 +351,8 @@ impl Ledger {
     }
 }
 
-/// Of all that has a bearing on what it does later: what has been counted has none, and outputs are drained.
+/// Of all that has a bearing on what it does later: what has been counted has none, or follows from the rest,
+/// and outputs are drained.
 impl Hash for Ledger {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.config.hash(hasher);

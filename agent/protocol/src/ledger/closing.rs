@@ -34,8 +34,8 @@ impl Ledger {
     }
 
     pub(super) fn finish_closing(&mut self) {
-        let is_done = || self.locks.values().all(super::lock::Lock::is_settled);
-        if matches!(self.stage, Stage::Closing(_)) && self.session.is_none() && is_done() {
+        let is_done = self.census.unsettled.is_empty();
+        if matches!(self.stage, Stage::Closing(_)) && self.session.is_none() && is_done {
             self.closed();
         }
     }
@@ -44,6 +44,7 @@ impl Ledger {
         self.stage = Stage::Closed;
         self.timers = super::Timers::default();
         self.locks.clear();
+        self.census = super::Census::default();
         self.watches.clear();
         self.ops.clear();
         self.dirty.clear();

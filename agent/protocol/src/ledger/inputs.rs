@@ -143,7 +143,9 @@ impl Ledger {
         loop {
             while let Some(name) = self.dirty.pop_first() {
                 self.reconcile(now, &name);
+                self.count(&name);
             }
+            debug_assert!(self.is_counted(), "what changes a lock marks it");
             self.drive_session(now);
             if self.dirty.is_empty() {
                 break;

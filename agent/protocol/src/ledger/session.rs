@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::lock::Lock;
 use super::record::{SessionName, SessionRecord};
 use super::store::{Entry, Op, Reply, Version};
 use super::{Ledger, Notice, Purpose, Stage, StoreRefusal, Timer};
@@ -89,7 +90,7 @@ impl Ledger {
 
     /// Whether a caller holds or waits, or something of one is under way.
     fn needs_session(&self) -> bool {
-        self.locks.values().any(|lock| !lock.is_settled())
+        !self.census.unsettled.is_empty()
     }
 
     /// Does what is due for the session, and sets its timer.
@@ -136,7 +137,7 @@ impl Ledger {
 
     /// Whether a new session would be of use: someone waits, and the store was not found to refuse.
     fn wants_new_session(&self) -> bool {
-        self.stage == Stage::Open && self.locks.values().any(super::lock::Lock::is_waited)
+        self.stage == Stage::Open && !self.census.waited.is_empty()
     }
 
     fn create_session(&mut self, now: Time) {
@@ -231,8 +232,10 @@ impl Ledger {
     fn renewed(&mut self, now: Time, version: Version, renewal: Renewal) {
         let may_forget = self.link.may_forget();
         let lease = self.config.lease;
-        let held = self.locks.iter().filter(|(_, lock)| lock.is_held());
-        let held: BTreeSet<LockName> = held.map(|(name, _)| name.clone()).collect();
+        // Where nothing is forgotten it does not matter what is held.
+        let asked = self.census.unsettled.iter().filter(|_| may_forget);
+        let held = asked.filter(|name| self.locks.get(*name).is_some_and(Lock::is_held));
+        let held: BTreeSet<LockName> = held.cloned().collect();
         let Some(session) = &mut self.session else {
             return;
         };
@@ -245,7 +248,7 @@ impl Ledger {
         }
         session.renew_at = renewal.sent + lease / 3;
         let missed = session.missed.take();
-        if may_forget && !held.is_empty() {
+        if !held.is_empty() {
             session.confirming = Some(Confirming {
                 sent: renewal.sent,
                 missing: held.clone(),
@@ -272,10 +275,14 @@ impl Ledger {
         if until <= session.until || until <= now {
             return;
         }
+        let was_over = session.until <= now;
         session.until = until;
         self.tell(Event::Lease { until });
-        let waited = self.locks.iter().filter(|(_, lock)| !lock.is_settled());
-        let names: Vec<LockName> = waited.map(|(name, _)| name.clone()).collect();
+        if !was_over {
+            // What could be claimed and told can still be.
+            return;
+        }
+        let names: Vec<LockName> = self.census.unsettled.iter().cloned().collect();
         for name in names {
             self.tell_grants(now, &name);
             self.dirty.insert(name);
