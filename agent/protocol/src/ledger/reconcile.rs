@@ -29,6 +29,8 @@ struct Plan {
     tries: Vec<u64>,
     /// Whether there are such to whom the record is too old to be an answer.
     is_old: bool,
+    /// Whether there are requests that have no place in a queue which may be full of the dead.
+    is_full: bool,
     /// When a dead session's claims may be taken out that are still there.
     strip_at: Option<Time>,
 }
@@ -93,7 +95,7 @@ impl Ledger {
             lock.is_doubted = true;
             self.read_if_due(now, name);
         }
-        self.watch_for(now, name, &plan.tries);
+        self.watch_for(now, name, (&plan.tries, plan.is_full));
         self.set_lock_timer(now, name, plan.strip_at);
         self.drop_if_settled(now, name);
     }
@@ -133,6 +135,7 @@ impl Ledger {
             strip_at: None,
         };
         let mut strip_at = None;
+            is_full: false,
         let strips: BTreeSet<&SessionName> = {
             let sessions: BTreeSet<&SessionName> =
                 seen.record.claims().map(|claim| &claim.session).collect();
@@ -210,6 +213,10 @@ impl Ledger {
                 Place::Full => {
                     let (key, claims) = (lock.key.clone(), plan.record.queue.len());
                     let why = Why::Store(StoreRefusal::QueueFull { key, claims });
+                Place::Full if self.may_make_room(me, &plan.record) => {
+                    plan.is_full = true;
+                    continue;
+                }
                     plan.refused.push((request.ticket, why));
                     continue;
                 }
@@ -234,6 +241,14 @@ impl Ledger {
     /// Whether one that only tries may go on, though the lock is not free: if it would be free without the
     /// sessions that are dead, or have no record, or were last renewed ten of their leases ago.
     fn can_try_on(&self, now: Time, record: &LockRecord, mode: Mode) -> bool {
+    /// Whether a full queue may have claims of sessions that are over: one of them is dead and not taken
+    /// out yet, or was not renewed since it is watched. Each session comes to be either.
+    fn may_make_room(&self, me: Option<&SessionName>, record: &LockRecord) -> bool {
+        let sessions = record.queue.iter().map(|claim| &claim.session);
+        let mut others = sessions.filter(|session| me != Some(*session));
+        others.any(|session| !self.is_renewed(session))
+    }
+
         let sessions: BTreeSet<&SessionName> =
             record.claims().map(|claim| &claim.session).collect();
         let old: BTreeSet<&SessionName> = sessions
@@ -268,7 +283,7 @@ impl Ledger {
     }
 
     /// Watches the sessions that keep this agent's callers waiting.
-    fn watch_for(&mut self, now: Time, name: &LockName, tries: &[u64]) {
+    fn watch_for(&mut self, now: Time, name: &LockName, (tries, is_full): (&[u64], bool)) {
         let me = self.session.as_ref().map(|session| &session.name);
         let Some(lock) = self.locks.get(name) else {
             return;
@@ -277,12 +292,9 @@ impl Ledger {
         if let Some(seen) = &lock.seen
             && lock.is_waited()
         {
-            let all = if tries.is_empty() {
-                1
-            } else {
-                seen.record.queue.len()
-            };
-            let heads = seen.record.queue.iter().take(all);
+            let all = is_full || !tries.is_empty();
+            let many = if all { seen.record.queue.len() } else { 1 };
+            let heads = seen.record.queue.iter().take(many);
             let in_the_way = seen.record.inside.iter().chain(heads);
             let sessions = in_the_way.map(|claim| &claim.session);
             wanted.extend(sessions.filter(|session| me != Some(*session)).cloned());

@@ -36,6 +36,8 @@ enum Known {
         /// Since when it is known to have this version.
         since: Time,
         lease: Duration,
+        /// Whether it had another version before, since it is watched.
+        is_renewed: bool,
         /// When the record was written, by its agent's wall clock.
         written_at: Option<Duration>,
     },
@@ -89,6 +91,18 @@ impl Ledger {
             Known::Dead { since } => Some(since),
             Known::Alive { .. } => None,
         }
+    }
+
+    /// Whether a session was renewed since it is watched, and is not dead.
+    pub(super) fn is_renewed(&self, session: &SessionName) -> bool {
+        let known = self.watches.get(session).and_then(|watch| watch.known);
+        matches!(
+            known,
+            Some(Known::Alive {
+                is_renewed: true,
+                ..
+            })
+        )
     }
 
     /// Whether a session may have ended: it is dead, has no record, was last renewed ten leases ago, or
@@ -261,16 +275,19 @@ impl Ledger {
                 return;
             }
         };
-        if let Some(Known::Alive { version: known, .. }) = watch.known
-            && known == version
-        {
-            return;
+        let mut is_renewed = false;
+        if let Some(Known::Alive { version: known, .. }) = watch.known {
+            if known == version {
+                return;
+            }
+            is_renewed = version.is_some();
         }
         watch.known = Some(Known::Alive {
             version,
             since: now,
             // Of one that has none its own is as good as any: nothing is known to have been written.
             lease: record.as_ref().map_or(own_lease, SessionRecord::lease),
+            is_renewed,
             written_at: record.as_ref().and_then(SessionRecord::written_at),
         });
         self.dirty.extend(watch.by.iter().cloned());

@@ -152,3 +152,75 @@ fn what_ended_without_a_word_is_collected() {
     assert!(!bench.registers.contains_key(&session));
     assert!(bench.registers.contains_key(&bench.session_key(1)));
 }
+
+/// Fills the lock's queue with claims of sessions by that many agents, which have records.
+fn fill(bench: &mut Bench, sessions: u64) {
+    let claim = |number: u64| Claim {
+        session: SessionName::new(u128::from(number % sessions)),
+        ticket: number,
+        mode: Mode::Exclusive,
+        fence: None,
+        previous: Previous::Clean,
+        pid: None,
+        command: None,
+    };
+    let mut record = LockRecord::new(NonZeroU32::MIN);
+    record.queue = (0..=MAX_QUEUE as u64).map(claim).collect();
+    record.promote(1).unwrap();
+    let key = bench.lock_key();
+    bench.put(&key, record.to_bytes());
+    (0..sessions).for_each(|session| renew(bench, session));
+}
+
+fn renew(bench: &mut Bench, session: u64) {
+    let key = bench.agents[0].session_key(&SessionName::new(session.into()));
+    let record = SessionRecord::new(bench.versions, LEASE, "h", None);
+    bench.put(&key, record.to_bytes());
+}
+
+fn is_refused(bench: &Bench, agent: usize) -> bool {
+    let is_it = |output: &LedgerOutput| {
+        let full = StoreRefusal::QueueFull {
+            key: bench.lock_key(),
+            claims: MAX_QUEUE,
+        };
+        matches!(output, LedgerOutput::Refused { why, .. } if *why == full)
+    };
+    bench.said[agent].iter().any(is_it)
+}
+
+#[test]
+fn a_queue_that_is_full_of_the_dead_is_cleared() {
+    let mut bench = Bench::new(1);
+    fill(&mut bench, 3);
+    bench.ask(0, 1);
+    // The first session is renewed: what is behind its claims is found all the same.
+    for _ in 0..5 {
+        bench.wait(LEASE / 3, &[0]);
+        renew(&mut bench, 0);
+    }
+    assert!(!is_refused(&bench, 0));
+    let record = bench.record();
+    let first = SessionName::new(0);
+    let mut others = record.claims().filter(|claim| claim.session != first);
+    assert_eq!(others.next().map(|it| it.ticket), Some(1), "{record:?}");
+    assert_eq!(others.next(), None);
+    assert_eq!(record.claims().count(), 343);
+    bench.wait(OUTLAST + LEASE, &[0]);
+    assert_eq!(bench.granted(0), [1]);
+}
+
+#[test]
+fn a_queue_that_is_full_of_the_living_takes_nobody() {
+    let mut bench = Bench::new(1);
+    fill(&mut bench, 2);
+    bench.ask(0, 1);
+    bench.wait(LEASE / 3, &[0]);
+    renew(&mut bench, 0);
+    bench.wait(LEASE / 3, &[0]);
+    assert!(!is_refused(&bench, 0), "the second was not renewed yet");
+    renew(&mut bench, 1);
+    bench.wait(LEASE / 3, &[0]);
+    assert!(is_refused(&bench, 0));
+    assert_eq!(bench.agents[0].counters().declared_dead, 0);
+}
