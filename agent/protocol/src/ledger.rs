@@ -62,6 +62,8 @@ mod census;
 mod closing;
 mod collect;
 mod inputs;
+pub mod keys;
+mod leader;
 mod lock;
 mod observe;
 mod reconcile;
@@ -70,7 +72,6 @@ mod rules;
 mod session;
 pub mod store;
 mod wall;
-pub mod keys;
 mod watch;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,6 +80,7 @@ use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
 pub use api::{LedgerConfig, LedgerInput, LedgerOutput, Notice, StoreRefusal};
+pub use leader::LedgerLeader;
 pub use record::{Claim, LockRecord, RecordError, SessionName, SessionRecord};
 pub use rules::{FencesUsedUp, MAX_QUEUE};
 pub use store::{
@@ -86,10 +88,10 @@ pub use store::{
     Version,
 };
 
+use self::census::Census;
 use self::collect::Collection;
 use self::lock::Lock;
 use self::session::Session;
-use self::census::Census;
 use self::wall::Wall;
 use self::watch::Watch;
 use crate::api::Event;
@@ -114,10 +116,10 @@ pub struct Ledger {
     /// No session is begun before.
     session_from: Time,
     locks: BTreeMap<LockName, Lock>,
+    census: Census,
     /// Where each request of a caller is: the lock, and its number there.
     tickets: BTreeMap<Ticket, (LockName, u64)>,
     /// Who is about to ask.
-    census: Census,
     callers: BTreeMap<Ticket, (u32, String)>,
     watches: BTreeMap<SessionName, Watch>,
     collection: Collection,
@@ -260,10 +262,10 @@ impl Ledger {
             session: None,
             session_from: Time::ZERO,
             locks: BTreeMap::new(),
+            census: Census::default(),
             tickets: BTreeMap::new(),
             callers: BTreeMap::new(),
             watches: BTreeMap::new(),
-            census: Census::default(),
             collection: Collection::default(),
             ops: BTreeMap::new(),
             last_op: 0,
@@ -292,6 +294,7 @@ impl Ledger {
             }
             LedgerInput::Wall(wall) => self.wall.set(wall, now),
             _ if self.stage == Stage::Closed => {}
+            LedgerInput::Observe { lock, is_wanted } => self.observe_leader(lock, is_wanted),
             LedgerInput::Store(event) => self.store_event(now, event),
             LedgerInput::Timeout => self.timeout(now),
         }
@@ -308,7 +311,8 @@ impl Ledger {
         self.timers.next()
     }
 
-    /// The registers whose changes are worth a notification: those of the locks that callers wait for.
+    /// The registers whose changes are worth a notification: those of the locks that callers wait for, or
+    /// that are observed.
     pub fn interest(&self) -> BTreeSet<Key> {
         self.census.interest.clone()
     }

@@ -6,6 +6,7 @@ use alloc::string::String;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use super::leader::LedgerLeader;
 use super::record::RecordError;
 use super::store::{Key, Op, OpId, StoreEvent};
 use crate::api::{Command, Event};
@@ -20,11 +21,11 @@ pub struct LedgerConfig {
     pub lease: Duration,
     /// After a session ended its locks stay closed for so much longer, for resources that cannot check
     /// fences (Burrows 2006, section 2.4).
-    pub lock_delay: Duration,
     ///
     /// If the store forgets that an agent was inside which has crashed, nobody is left who knows for what
     /// to wait: then no two are valid together, as long as the store was away for longer than a lease, but
     /// the next may enter as soon as the lease is over.
+    pub lock_delay: Duration,
     /// Where the agent runs, for whoever looks.
     pub host: String,
     /// How many permits the listed locks have. Others have one.
@@ -50,6 +51,14 @@ pub enum LedgerInput<'a> {
         pid: u32,
         /// Its command. At most [`LedgerInput::MAX_COMMAND`] bytes of it are kept.
         command: String,
+    },
+    /// From now on it is to be told who is inside of that lock, or no longer. Answered by
+    /// [`LedgerOutput::Leader`] as soon as it is known, also if it was told before.
+    Observe {
+        /// Which.
+        lock: LockName,
+        /// Whether it is wanted.
+        is_wanted: bool,
     },
     /// The store says something.
     Store(StoreEvent),
@@ -81,6 +90,14 @@ pub enum LedgerOutput {
         ticket: Ticket,
         /// Why.
         why: StoreRefusal,
+    },
+    /// Of a lock that is observed: another is inside, or nobody is. Reads may be old, so this may be news
+    /// from before; what is told last is right a third of a lease later, as long as the store answers.
+    Leader {
+        /// Which.
+        lock: LockName,
+        /// The one that entered first of those inside.
+        leader: Option<LedgerLeader>,
     },
     /// Something about the store that an operator should know.
     Notice(Notice),

@@ -17,7 +17,7 @@ pub(super) struct Census {
     pub(super) unsettled: BTreeSet<LockName>,
     /// A caller waits for them.
     pub(super) waited: BTreeSet<LockName>,
-    /// The registers of those that a caller waits for.
+    /// The registers of those that a caller waits for, or that are observed.
     pub(super) interest: BTreeSet<Key>,
 }
 
@@ -32,7 +32,7 @@ impl Ledger {
             lock.is_some_and(|it| !it.is_settled()),
         );
         note(&mut census.waited, name, lock.is_some_and(Lock::is_waited));
-        let is_of_interest = lock.is_some_and(Lock::is_waited);
+        let is_of_interest = lock.is_some_and(|it| it.is_waited() || it.observer.is_some());
         match lock {
             Some(lock) => note(&mut census.interest, &lock.key, is_of_interest),
             None => {
@@ -49,7 +49,7 @@ impl Ledger {
             census.unsettled.contains(name) != lock.is_settled()
                 && census.waited.contains(name) == lock.is_waited()
                 && census.interest.contains(&lock.key)
-                    == lock.is_waited()
+                    == (lock.is_waited() || lock.observer.is_some())
         }) && self
             .census
             .unsettled

@@ -143,6 +143,7 @@ impl Ledger {
         loop {
             while let Some(name) = self.dirty.pop_first() {
                 self.reconcile(now, &name);
+                self.tell_leader(&name);
                 self.count(&name);
             }
             debug_assert!(self.is_counted(), "what changes a lock marks it");

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
+use super::leader::Observer;
 use super::record::{LockRecord, SessionName};
 use super::store::{Key, OpId, Version};
 use crate::api::Wait;
@@ -36,6 +37,8 @@ pub(super) struct Lock {
     pub(super) highest_fence: u64,
     /// When the last claim of this agent was taken out.
     pub(super) left_at: Option<Time>,
+    /// What was told of who is inside, if somebody wants to know.
+    pub(super) observer: Option<Observer>,
 }
 
 /// A record as it was at some time.
@@ -120,6 +123,7 @@ impl Lock {
             watched: BTreeSet::new(),
             highest_fence: 0,
             left_at: None,
+            observer: None,
         }
     }
 
@@ -170,7 +174,7 @@ impl Lock {
         missing
     }
 
-    /// Whether nothing is wanted of it, and nothing can come after.
+    /// Whether nothing but a look at it is wanted, and nothing can come after.
     pub(super) fn is_settled(&self) -> bool {
         self.requests.is_empty() && self.writing.is_none() && !self.is_unsettled
     }

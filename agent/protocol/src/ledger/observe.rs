@@ -115,7 +115,6 @@ impl Ledger {
         let Some(lock) = self.locks.get(&name) else {
             return;
         };
-        let lock = &self.locks[&name];
         let is_busy = lock.writing.is_some() || lock.is_unsettled || lock.is_doubted;
         if entry.is_some() && !is_busy && !self.link.may_forget() {
             self.observe(now, &name, entry, false, OpId(0));
@@ -150,6 +149,9 @@ impl Ledger {
             lock.seen = None;
             lock.is_unsettled = false;
             lock.highest_fence = 0;
+            if let Some(observer) = &mut lock.observer {
+                observer.forget_fences();
+            }
         }
         self.collection = Collection::default();
     }

@@ -84,8 +84,9 @@ impl Ledger {
             return self.write(name, plan.record, &plan.added);
         }
         if seen.is_fresh {
+            let before = lock.requests.len();
             lock.requests.retain(|_, request| !is_leaving(request));
-            if !lock.is_held() {
+            if lock.requests.len() < before && !lock.is_held() {
                 lock.left_at = Some(now);
             }
         }
@@ -96,8 +97,8 @@ impl Ledger {
             self.read_if_due(now, name);
         }
         self.watch_for(now, name, (&plan.tries, plan.is_full));
-        self.set_lock_timer(now, name, plan.strip_at);
         self.drop_if_settled(now, name);
+        self.set_lock_timer(now, name, plan.strip_at);
     }
 
     /// Has the record read if it is unknown, or if it was read too long ago.
@@ -106,12 +107,13 @@ impl Ledger {
         let Some(lock) = self.locks.get_mut(name) else {
             return;
         };
-        let is_waited = lock.is_waited();
+        let is_waited = lock.is_waited() || lock.observer.is_some();
         let is_due = match &lock.seen {
             None => true,
             Some(seen) => lock.is_doubted || is_waited && now >= seen.at + poll_every,
         };
-        let is_wanted = !lock.requests.is_empty() || lock.left_at.is_some();
+        let is_wanted =
+            !lock.requests.is_empty() || lock.left_at.is_some() || lock.observer.is_some();
         if is_due && is_wanted && lock.reading.is_none() && !lock.is_unsettled {
             let key = lock.key.clone();
             let id = self.submit(Purpose::Read(name.clone()), Op::Read { key });
@@ -132,10 +134,10 @@ impl Ledger {
             refused: Vec::new(),
             tries: Vec::new(),
             is_old: false,
+            is_full: false,
             strip_at: None,
         };
         let mut strip_at = None;
-            is_full: false,
         let strips: BTreeSet<&SessionName> = {
             let sessions: BTreeSet<&SessionName> =
                 seen.record.claims().map(|claim| &claim.session).collect();
@@ -210,13 +212,13 @@ impl Ledger {
                     continue;
                 }
                 Place::Queue => {}
-                Place::Full => {
-                    let (key, claims) = (lock.key.clone(), plan.record.queue.len());
-                    let why = Why::Store(StoreRefusal::QueueFull { key, claims });
                 Place::Full if self.may_make_room(me, &plan.record) => {
                     plan.is_full = true;
                     continue;
                 }
+                Place::Full => {
+                    let (key, claims) = (lock.key.clone(), plan.record.queue.len());
+                    let why = Why::Store(StoreRefusal::QueueFull { key, claims });
                     plan.refused.push((request.ticket, why));
                     continue;
                 }
@@ -225,7 +227,7 @@ impl Ledger {
                 continue;
             };
             let mut next = plan.record.clone();
-            next.queue.push(claim(me, *number, request));
+            next.queue.push(self.claim(me, *number, request));
             if next.promote(floor).is_err() {
                 let why = StoreRefusal::FencesUsedUp {
                     key: lock.key.clone(),
@@ -238,9 +240,6 @@ impl Ledger {
         }
     }
 
-    /// Whether one that only tries may go on, though the lock is not free: if it would be free without the
-    /// sessions that are dead, or have no record, or were last renewed ten of their leases ago.
-    fn can_try_on(&self, now: Time, record: &LockRecord, mode: Mode) -> bool {
     /// Whether a full queue may have claims of sessions that are over: one of them is dead and not taken
     /// out yet, or was not renewed since it is watched. Each session comes to be either.
     fn may_make_room(&self, me: Option<&SessionName>, record: &LockRecord) -> bool {
@@ -249,6 +248,9 @@ impl Ledger {
         others.any(|session| !self.is_renewed(session))
     }
 
+    /// Whether one that only tries may go on, though the lock is not free: if it would be free without the
+    /// sessions that are dead, or have no record, or were last renewed ten of their leases ago.
+    fn can_try_on(&self, now: Time, record: &LockRecord, mode: Mode) -> bool {
         let sessions: BTreeSet<&SessionName> =
             record.claims().map(|claim| &claim.session).collect();
         let old: BTreeSet<&SessionName> = sessions
@@ -258,6 +260,19 @@ impl Ledger {
         let mut rest = record.clone();
         rest.take_out(|claim| old.contains(&claim.session).then_some(Release::Abandoned));
         rest.promote(0).is_ok() && rest.place(mode) == Place::Inside
+    }
+
+    fn claim(&self, me: &SessionName, number: u64, request: &Request) -> Claim {
+        Claim {
+            session: me.clone(),
+            ticket: number,
+            mode: request.mode,
+            fence: None,
+            previous: Previous::Clean,
+            host: self.config.host.clone(),
+            pid: request.caller.as_ref().map(|(pid, _)| *pid),
+            command: request.caller.as_ref().map(|(_, command)| command.clone()),
+        }
     }
 
     fn write(&mut self, name: &LockName, record: LockRecord, added: &[u64]) {
@@ -314,7 +329,8 @@ impl Ledger {
         let Some(lock) = self.locks.get(name) else {
             return;
         };
-        let waits = lock.is_waited() && lock.reading.is_none();
+        let is_looked_at = lock.is_waited() || lock.observer.is_some();
+        let waits = is_looked_at && lock.reading.is_none();
         let poll_at = lock.seen.as_ref().filter(|_| waits);
         let poll_at = poll_at.map(|seen| (seen.at + poll_every).max(now));
         let forget_at = lock.left_at.filter(|_| lock.requests.is_empty());
@@ -327,7 +343,7 @@ impl Ledger {
     /// Forgets a lock of which nothing is wanted. Where the store may forget that a claim was taken out,
     /// only after a while: the claim may have to be taken out again.
     fn drop_if_settled(&mut self, now: Time, name: &LockName) {
-        let Some(lock) = self.locks.get(name) else {
+        let Some(lock) = self.locks.get_mut(name) else {
             return;
         };
         if !lock.is_settled() {
@@ -337,6 +353,10 @@ impl Ledger {
             .left_at
             .map(|at| at + self.config.lease * LEASES_TO_FORGET);
         if self.link.may_forget() && keeps_until.is_some_and(|until| now < until) {
+            return;
+        }
+        lock.left_at = None;
+        if lock.observer.is_some() {
             return;
         }
         self.set_watched(now, name, BTreeSet::new());
@@ -361,17 +381,5 @@ fn ending(
         Some(_) => None,
         // Nobody waits for it any more.
         None => Some(Release::Unused),
-    }
-}
-
-fn claim(me: &SessionName, number: u64, request: &Request) -> Claim {
-    Claim {
-        session: me.clone(),
-        ticket: number,
-        mode: request.mode,
-        fence: None,
-        previous: Previous::Clean,
-        pid: request.caller.as_ref().map(|(pid, _)| *pid),
-        command: request.caller.as_ref().map(|(_, command)| command.clone()),
     }
 }

@@ -88,6 +88,9 @@ pub struct Claim {
         with = "text::left"
     )]
     pub previous: Previous,
+    /// Where its agent runs, for whoever looks: so that they need not read the session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// The process that asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -331,6 +334,7 @@ mod tests {
             mode: Mode::Exclusive,
             fence,
             previous: Previous::after(fence.is_some()),
+            host: "a".into(),
             pid: None,
             command: Some("lp \"x\"".into()),
         };
@@ -410,10 +414,6 @@ mod tests {
         assert_eq!(SessionRecord::parse(newer), Err(RecordError::Newer(2)));
     }
 
-    #[test]
-    fn too_many_inside_is_no_record() {
-        let mut record = whole();
-        let mut second = record.inside[0].clone();
     /// Whoever mends a record by hand may have a program write it that escapes what need not be.
     #[test]
     fn text_may_have_escapes() {
@@ -428,6 +428,10 @@ mod tests {
         assert_eq!(LockRecord::parse(escaped.as_bytes()), Ok(record));
     }
 
+    #[test]
+    fn too_many_inside_is_no_record() {
+        let mut record = whole();
+        let mut second = record.inside[0].clone();
         second.ticket = 9;
         record.inside.push(second);
         assert!(LockRecord::parse(&record.to_bytes()).is_err());

@@ -87,7 +87,7 @@ impl LockRecord {
     }
 
     /// Whether nobody is inside or waits.
-    pub(super) const fn is_idle(&self) -> bool {
+    pub const fn is_idle(&self) -> bool {
         self.inside.is_empty() && self.queue.is_empty()
     }
 
@@ -106,7 +106,7 @@ impl LockRecord {
     }
 
     /// The claim of that request, and whether it is inside.
-    pub(super) fn find(&self, session: &SessionName, ticket: u64) -> Option<(&Claim, bool)> {
+    pub fn find(&self, session: &SessionName, ticket: u64) -> Option<(&Claim, bool)> {
         let inside = self.inside.iter().map(|claim| (claim, true));
         let queue = self.queue.iter().map(|claim| (claim, false));
         inside
@@ -117,6 +117,7 @@ impl LockRecord {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::String;
     use alloc::vec::Vec;
 
     use super::*;
@@ -128,6 +129,7 @@ mod tests {
             mode,
             fence: None,
             previous: Previous::Clean,
+            host: String::new(),
             pid: None,
             command: None,
         }

@@ -2,6 +2,7 @@
 
 mod claims;
 mod forgetting;
+mod leading;
 mod leases;
 mod settling;
 mod watching;

@@ -173,7 +173,10 @@ impl<'a> Turn<'a> {
             match output {
                 LedgerOutput::Submit(id, op) => agent.asked.push((id, op)),
                 LedgerOutput::Event(event) => said.push(event),
-                LedgerOutput::Refused { .. } | LedgerOutput::Notice(_) => {}
+                // Nobody observes here.
+                LedgerOutput::Refused { .. }
+                | LedgerOutput::Leader { .. }
+                | LedgerOutput::Notice(_) => {}
             }
         }
         if agent.ledger.counters().declared_dead > before.declared_dead {

@@ -161,6 +161,7 @@ fn fill(bench: &mut Bench, sessions: u64) {
         mode: Mode::Exclusive,
         fence: None,
         previous: Previous::Clean,
+        host: String::new(),
         pid: None,
         command: None,
     };
