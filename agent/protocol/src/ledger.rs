@@ -71,6 +71,7 @@ pub mod record;
 mod rules;
 mod session;
 pub mod store;
+pub mod survey;
 mod wall;
 mod watch;
 

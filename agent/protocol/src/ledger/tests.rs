@@ -5,6 +5,7 @@ mod forgetting;
 mod leading;
 mod leases;
 mod settling;
+mod surveying;
 mod watching;
 
 use alloc::collections::BTreeMap;
