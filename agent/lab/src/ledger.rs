@@ -4,7 +4,7 @@
 //! long after their connection has ended, or never; replies are lost; reads show what was before; hints are
 //! lost, or come for nothing; connections break, and the store restarts. Agents crash and come back, close,
 //! and stand still for longer than their leases; clocks run as differently as they may, and wall clocks are
-//! set. In some worlds the store comes back with less than it had.
+//! set. In some worlds the store comes back with less than it had. Some observe who is inside.
 //!
 //! Then all is healed, every agent enters every lock once more, and nothing may be left behind.
 //!
@@ -15,7 +15,9 @@ mod agents;
 mod callers;
 mod faults;
 mod judge;
+mod observers;
 mod plan;
+mod records;
 mod report;
 mod store;
 
@@ -29,6 +31,7 @@ use self::agents::Agent;
 use self::faults::Fault;
 use self::judge::Judge;
 use self::plan::Plan;
+use self::records::Records;
 pub use self::report::Report;
 use self::store::Store;
 use super::checkers::{Process, Violation, violation};
@@ -79,6 +82,7 @@ struct World {
     /// Whether every agent runs for good.
     is_last_round: bool,
     judge: Judge,
+    records: Records,
     /// Sessions that ended against their agents' will, or with them.
     dead: BTreeSet<SessionName>,
     /// By the keys of their records.
@@ -121,6 +125,8 @@ enum Local {
     Break(u64),
     /// The ledger wanted to be woken at this time.
     Alarm(Time),
+    /// Somebody observes some locks.
+    Observe,
     /// A caller wants something.
     Want,
     /// A caller waits no longer.
@@ -151,6 +157,7 @@ impl World {
             is_healed: false,
             is_last_round: false,
             judge: Judge::new(permits, plan.lock_delay),
+            records: Records::default(),
             dead: BTreeSet::new(),
             locks: BTreeMap::new(),
             renewals: BTreeMap::new(),
@@ -208,6 +215,7 @@ impl World {
         // An agent without callers removes its session when the lease is over.
         let end = self.now + lease * 3;
         self.play(end)?;
+        self.observers_know()?;
         for (key, entry) in self.store.entries() {
             let mine = self.agents.values().filter_map(|it| it.session.as_ref());
             let mut mine: Vec<&SessionName> = mine.collect();
@@ -279,7 +287,7 @@ impl World {
                 sent,
                 id,
                 op,
-            } => self.operation(from, connection, (boot, sent), (id, &op)),
+            } => self.operation(from, connection, (boot, sent), (id, &op))?,
             Planned::For(process, local) => self.local(process, local)?,
             Planned::Fault(fault) => self.fault(fault)?,
         }

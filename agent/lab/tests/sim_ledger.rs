@@ -54,6 +54,7 @@ fn worlds_pass_and_are_worth_it() {
     );
     often(total.forgotten, WORLDS / 100, "ledgers that noticed it");
     often(total.closed, WORLDS / 4, "agents that closed");
+    often(total.leaders, 2 * WORLDS, "observers that were told");
 }
 
 #[test]

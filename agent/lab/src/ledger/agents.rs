@@ -7,14 +7,15 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::callers::Caller;
+use super::observers::Observed;
 use super::{Local, MOST_STEPS, Planned, Report, World};
 use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
 use distlock_protocol::ledger::{
-    Key, Ledger, LedgerConfig, LedgerInput, LedgerOutput, Op, OpId, Reply, SessionName,
-    SessionRecord, StoreEvent,
+    Key, Ledger, LedgerConfig, LedgerInput, LedgerOutput, LockRecord, Op, OpId, Reply, SessionName,
+    SessionRecord, StoreEvent, keys,
 };
-use distlock_protocol::{Command, NodeId, Ticket, Time};
+use distlock_protocol::{Command, LockName, NodeId, Ticket, Time};
 
 /// An operation without reply for longer than this, or than a third of a lease, ends its connection.
 const LONGEST_SILENCE: Duration = Duration::from_secs(2);
@@ -39,6 +40,7 @@ pub(super) struct Agent {
     pub(super) paused: Option<(Time, Vec<(Process, Local)>)>,
     pub(super) callers: BTreeMap<Ticket, Caller>,
     pub(super) tickets: u64,
+    pub(super) observed: BTreeMap<LockName, Observed>,
     pub(super) is_closing: bool,
     counted: Report,
 }
@@ -102,6 +104,7 @@ impl World {
             paused: None,
             callers: BTreeMap::new(),
             tickets: 0,
+            observed: BTreeMap::new(),
             is_closing: false,
             counted: Report::default(),
         };
@@ -142,6 +145,7 @@ impl World {
         let process = agent.process;
         self.say(format_args!("{process} starts"));
         self.plan_for(Duration::ZERO, process, Local::Connect);
+        self.plan_for(Duration::ZERO, process, Local::Observe);
         if !self.is_healed {
             for _ in 0..self.plan.callers {
                 let after = self.choices.exponential(self.plan.pause);
@@ -163,6 +167,7 @@ impl World {
         agent.alarm = None;
         agent.paused = None;
         agent.callers.clear();
+        agent.observed.clear();
         self.dead.extend(agent.session.take());
     }
 
@@ -211,6 +216,7 @@ impl World {
                 }
                 Ok(())
             }
+            Local::Observe => self.observe_some(process),
             Local::Want => self.want(process),
             Local::GiveUp(ticket) => self.give_up(process, ticket),
             Local::Exit(ticket) => self.exit(process, ticket),
@@ -256,6 +262,9 @@ impl World {
         }
         let session = ledger.session().cloned();
         let process = agent.process;
+        if let Some(session) = &session {
+            self.records.has(process, session);
+        }
         for output in outputs {
             if self.trace.is_read() {
                 self.trace.say(now, format_args!("{process} -> {output:?}"));
@@ -264,6 +273,7 @@ impl World {
                 LedgerOutput::Submit(id, op) => self.submit(process, id, op),
                 LedgerOutput::Event(event) => self.hears(process, &event)?,
                 LedgerOutput::Refused { ticket, why } => self.refused(process, ticket, &why)?,
+                LedgerOutput::Leader { lock, leader } => self.leads(process, &lock, leader)?,
                 LedgerOutput::Notice(notice) => self.notices(process, &notice)?,
             }
         }
@@ -338,10 +348,10 @@ impl World {
         connection: u64,
         (boot, sent): (u64, Time),
         (id, op): (OpId, &Op),
-    ) {
+    ) -> Result<(), Violation> {
         // What was on its way to a store that has restarted since is gone.
         if self.is_away || boot != self.boot {
-            return;
+            return Ok(());
         }
         self.report.operations += 1;
         let is_current = self
@@ -360,9 +370,14 @@ impl World {
             self.report.stale += 1;
         }
         if has_changed && let Op::Write { key, value, .. } = op {
-            if !self.locks.contains_key(key) {
+            if let Some(lock) = self.locks.get(key) {
+                let record = LockRecord::parse(value).expect("ledgers write records");
+                self.records.written(self.now, from, lock, record)?;
+            } else {
                 if SessionRecord::parse(value).is_ok_and(|record| record.dead) {
                     self.judge.loses_session();
+                    let session = keys::session_at(super::store::GROUP, key);
+                    self.records.dies(session.expect("a session's key"));
                 } else {
                     let last = self.renewals.entry(key.clone()).or_insert(sent);
                     *last = sent.max(*last);
@@ -373,10 +388,11 @@ impl World {
         }
         let faults = self.plan.faults;
         if !self.is_healed && self.choices.chance(faults.reply_lost) {
-            return;
+            return Ok(());
         }
         let delay = self.choices.exponential(faults.delay);
         self.plan_for(delay, from, Local::Reply(connection, id, reply));
+        Ok(())
     }
 
     /// Tells those that are connected that a lock's record has changed, as far as hints come.

@@ -28,6 +28,7 @@ impl World {
         if self.is_healed || self.agents[&process.node].is_closing {
             return Ok(());
         }
+        self.change_observed(process)?;
         let wishes = self.plan.wishes;
         let at = self.choices.index(self.plan.locks.len());
         let (lock, permits) = self.plan.locks[at].clone();

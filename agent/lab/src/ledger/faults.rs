@@ -206,6 +206,7 @@ impl World {
             let at_once = self.plan.kind == Kind::ForgetsAtOnce;
             let until = self.now + self.plan.longest_lease();
             self.judge.forgets(at_once.then_some(until), &self.store);
+            self.records.forgets(&self.store);
         } else {
             self.say(format_args!("the store is back"));
         }

@@ -91,6 +91,8 @@ pub(super) struct Wishes {
     pub(super) ends: Permille,
     /// Those that say another number of permits.
     pub(super) wrong: Permille,
+    /// Locks of an agent that somebody observes.
+    pub(super) observes: Permille,
 }
 
 impl Plan {
@@ -161,6 +163,7 @@ impl Plan {
             cancels: share(choices, 300),
             ends: share(choices, 200),
             wrong: share(choices, 50),
+            observes: share(choices, 700),
         };
         Self {
             kind,

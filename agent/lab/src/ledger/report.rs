@@ -63,6 +63,8 @@ pub struct Report {
     pub forgotten: u64,
     /// Agents that closed.
     pub closed: u64,
+    /// How often an observer was told who is inside, or that nobody is.
+    pub leaders: u64,
     /// How long it took until all were served after the faults, in milliseconds.
     pub healed_ms: u64,
 }
@@ -100,6 +102,7 @@ impl Report {
         self.rollbacks += other.rollbacks;
         self.forgotten += other.forgotten;
         self.closed += other.closed;
+        self.leaders += other.leaders;
         self.healed_ms += other.healed_ms;
     }
 }
