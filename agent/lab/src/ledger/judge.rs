@@ -275,3 +275,75 @@ fn kept_out(name: &LockName, mode: Option<Mode>) -> impl Iterator<Item = (LockNa
     let shared = (mode == Some(Mode::Exclusive)).then(|| (name.clone(), Mode::Shared));
     [(name.clone(), Mode::Exclusive)].into_iter().chain(shared)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choices::Choices;
+    use crate::ledger::callers::served;
+    use crate::ledger::store::GROUP;
+    use distlock_protocol::ledger::{LockRecord, Op, keys};
+    use distlock_protocol::{NodeId, Ticket};
+
+    fn at(secs: u64) -> Time {
+        Time::ZERO + Duration::from_secs(secs)
+    }
+
+    /// A store in which a lock's record has a claim of that session inside.
+    fn store(lock: &LockName, session: &SessionName) -> Store {
+        let text = alloc::format!(
+            r#"{{"distlock":1,"permits":1,"fence":"9","left":"clean","queue":[],"inside":[{{
+                "session":"{session}","ticket":1,"mode":"x","fence":"9"}}]}}"#
+        );
+        assert!(LockRecord::parse(text.as_bytes()).is_ok());
+        let mut store = Store::new(false, true, 0);
+        let op = Op::Write {
+            key: keys::lock_key(GROUP, lock),
+            value: text.into_bytes(),
+            expect: None,
+        };
+        store.apply(Time::ZERO, &op, &mut Choices::new(1));
+        store
+    }
+
+    /// One crashes inside whose lease ends at 5 s, with a lock delay of 10 s; another is let in at 6 s,
+    /// after the store has forgotten so many writes, if it has at all.
+    fn lets_in(forgets: Option<usize>) -> Result<(), Violation> {
+        let lock = LockName::new("l").expect("a name");
+        let session = SessionName::new(1);
+        let mut store = store(&lock, &session);
+        let permits = [(lock.clone(), NonZeroU32::MIN)].into();
+        let mut judge = Judge::new(permits, Duration::from_secs(10));
+        let enter = |judge: &mut Judge, number: u16, now: Time, until: Time| {
+            let process = Process {
+                node: NodeId::new(number).expect("from 1"),
+                incarnation: 1,
+            };
+            let ticket = Ticket(1);
+            let call = Call { process, ticket };
+            let wish = Some(served(NonZeroU32::MIN));
+            let (mode, wait) = (Mode::Exclusive, Wait::Cancelled);
+            judge.asks(now, call, &lock, mode, wait, wish)?;
+            judge.extends(now, process, until)?;
+            let fence = Fence::new(u64::from(number) << 32).expect("in range");
+            judge.granted(now, call, fence, Previous::after(number > 1))?;
+            Ok(process)
+        };
+        let first = enter(&mut judge, 1, at(0), at(5))?;
+        judge.crashes(at(1), first, Some(&session), &store);
+        if let Some(writes) = forgets {
+            store.forget(at(6), writes);
+            judge.forgets(None, &store);
+        }
+        enter(&mut judge, 2, at(6), at(11)).map(|_| ())
+    }
+
+    #[test]
+    fn a_lock_delay_is_kept_as_long_as_the_store_knows_for_what() {
+        for forgets in [None, Some(0)] {
+            let words = lets_in(forgets).map_err(|violation| violation.detail);
+            assert!(words.is_err_and(|it| it.contains("lock delay")));
+        }
+        assert_eq!(lets_in(Some(1)), Ok(()));
+    }
+}
