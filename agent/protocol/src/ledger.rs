@@ -16,7 +16,7 @@
 //!   fence.
 //! - *Tell.* A caller is granted the lock when its claim was seen inside and the lease runs.
 //! - *Watch.* An agent whose caller waits watches the session of each claim inside, and of the queue's
-//!   head. If a session's record has kept its version for 11/9 of that session's lease, on the watcher's
+//!   head; of all the queue if it is full, so that a caller finds no place in it. If a session's record has kept its version for 11/9 of that session's lease, on the watcher's
 //!   clock, the watcher writes `dead` over that version. Nobody writes over `dead`. Where there is no
 //!   record, `dead` is written if there still is none.
 //! - *Strip.* Claims of a dead session are taken out, after the lock delay, as in leaving; the next holder

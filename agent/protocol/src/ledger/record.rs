@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {"distlock":1,"permits":1,"fence":"259234520064","left":"clean",
-//!  "inside":[{"session":"6fc1…","ticket":3,"mode":"x","fence":"259234520064"}],"queue":[]}
+//!  "inside":[{"session":"6fc1…","ticket":3,"mode":"x","fence":"259234520064","host":"a"}],"queue":[]}
 //! {"distlock":1,"nonce":"9a04…","lease_ms":10000,"host":"a","at":"2026-11-23T06:00:00Z"}
 //! ```
 //!
