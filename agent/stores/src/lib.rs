@@ -6,6 +6,11 @@
 //!
 //! Applications use the crate `distlock`.
 
+#![cfg_attr(
+    not(any(feature = "etcd", feature = "postgresql")),
+    expect(dead_code, reason = "what every store needs, where there is none")
+)]
+
 mod hosts;
 mod options;
 mod tls;
@@ -20,3 +25,25 @@ pub use distlock_protocol::ledger::Store;
 pub use options::StoreOptions;
 pub use tls::{Tls, TlsError};
 pub use url::{Kind, StoreUrl, UrlError};
+
+/// A client of a store of that kind.
+///
+/// # Errors
+/// If this was built without the feature for that kind, or no host is named.
+pub fn open(kind: Kind, options: StoreOptions) -> Result<Box<dyn Store>, String> {
+    if options.hosts.is_empty() {
+        return Err("a store has at least one host, and none is named".to_owned());
+    }
+    match kind {
+        #[cfg(feature = "etcd")]
+        Kind::Etcd => Ok(Box::new(etcd::Etcd::new(options))),
+        #[cfg(not(feature = "etcd"))]
+        Kind::Etcd => Err("this was built without etcd: build it with the feature etcd".to_owned()),
+        #[cfg(feature = "postgresql")]
+        Kind::Postgresql => Ok(Box::new(postgresql::Postgresql::new(options))),
+        #[cfg(not(feature = "postgresql"))]
+        Kind::Postgresql => Err(
+            "this was built without PostgreSQL: build it with the feature postgresql".to_owned(),
+        ),
+    }
+}

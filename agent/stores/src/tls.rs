@@ -105,7 +105,10 @@ impl Channel {
         let called = ServerName::try_from(name.to_owned())
             .map_err(|error| format!("no certificate can be for {name:?}: {error}"))?;
         let connection = ClientConnection::new(Arc::clone(&tls.0), called);
-        let connection = connection.map_err(|error| error.to_string())?;
+        let mut connection = connection.map_err(|error| error.to_string())?;
+        // A request that is longer than the default of 64 KiB waits here for the handshake. Clients bound
+        // what they send.
+        connection.set_buffer_limit(None);
         Ok(Self::Tls(Box::new(connection)))
     }
 
@@ -148,9 +151,11 @@ impl Channel {
             Self::Tls(connection) => connection,
         };
         while !arrived.is_empty() {
-            connection
-                .read_tls(&mut arrived)
-                .map_err(|error| error.to_string())?;
+            let read = connection.read_tls(&mut arrived);
+            if read.map_err(|error| error.to_string())? == 0 {
+                // The server has said its last word. What follows that is nobody's.
+                return Ok(());
+            }
             let outcome = connection.process_new_packets();
             // An alert says why to the server, too.
             while connection.wants_write() {

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// What happens to what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +73,12 @@ fn both(client: TcpStream, server: TcpStream, state: &Arc<State>) {
 
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &State, is_request: bool) {
     let mut bytes = [0; 16384];
+    let mut was_held = false;
     loop {
         let count = from.read(&mut bytes).unwrap_or(0);
         let mut mishap = state.mishap.lock().unwrap();
         while is_request && *mishap == Mishap::HoldRequests {
+            was_held = true;
             mishap = state.changed.wait(mishap).unwrap();
         }
         let mishap = *mishap;
@@ -89,7 +92,10 @@ fn pass(mut from: TcpStream, mut to: TcpStream, state: &State, is_request: bool)
             break;
         }
     }
-    // A request that was held is read by the server before it learns that nobody waits.
+    if was_held {
+        // Servers that learn that nobody waits may give up what they do.
+        thread::sleep(Duration::from_secs(1));
+    }
     let _ = to.shutdown(Shutdown::Write);
     if !is_request {
         let _ = from.shutdown(Shutdown::Both);
