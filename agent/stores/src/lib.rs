@@ -11,6 +11,9 @@
     expect(dead_code, reason = "what every store needs, where there is none")
 )]
 
+#[cfg(test)]
+#[path = "../tests/common/certificates.rs"]
+mod certificates;
 mod hosts;
 mod options;
 mod tls;

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, InvalidMessage,
+    RootCertStore,
+};
 
 /// Whom to believe, and how to sign in.
 #[derive(Clone)]
@@ -87,6 +90,43 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
+/// What is wrong, in words for who can change it.
+fn words(error: &Error) -> String {
+    let what = match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the server's certificate is of no authority that is trusted (ca_file)"
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected, ..
+        }) => {
+            return format!(
+                "the server's certificate is for another host than {}",
+                expected.to_str()
+            );
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForName) => {
+            "the server's certificate is for another host"
+        }
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "the server's certificate is no longer valid",
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "the server's certificate is not yet valid",
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "what answers there does not speak TLS"
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "the server wants a certificate of the client (cert_file, key_file)"
+        }
+        Error::AlertReceived(AlertDescription::BadCertificate) => {
+            "the server does not accept the client's certificate, or wants one (cert_file, key_file)"
+        }
+        error => return format!("TLS: {error}"),
+    };
+    what.to_owned()
+}
+
 /// One connection's way between a store's language and the wire.
 #[derive(Debug)]
 pub(crate) enum Channel {
@@ -133,6 +173,15 @@ impl Channel {
         Ok(())
     }
 
+    /// Whether the connection is yet to be sealed.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Tls(connection) => connection.is_handshaking(),
+        }
+    }
+
     /// Adds to `plain` what the bytes that arrived say, and to `wire` what TLS answers.
     ///
     /// # Errors
@@ -163,7 +212,7 @@ impl Channel {
                     .write_tls(wire)
                     .map_err(|error| error.to_string())?;
             }
-            let state = outcome.map_err(|error| format!("TLS: {error}"))?;
+            let state = outcome.map_err(|error| words(&error))?;
             let begin = plain.len();
             plain.resize(begin + state.plaintext_bytes_to_read(), 0);
             let read = connection.reader().read_exact(&mut plain[begin..]);
@@ -172,3 +221,6 @@ impl Channel {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

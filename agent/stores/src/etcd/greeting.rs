@@ -209,25 +209,20 @@ impl Etcd {
     /// Adds to what is said of a broken connection what may be meant by it.
     pub(super) fn explain(&self, stream: StreamId, broken: Broken) -> Broken {
         let connection = self.connections.get(&stream);
-        let is_first = connection.is_some_and(|one| one.is_open);
-        let Link::Greeting(Greeting {
-            has_signed_in: false,
-            cluster: None,
-        }) = self.link
-        else {
+        let Some(connection) = connection.filter(|connection| connection.is_open) else {
             return broken;
         };
-        match broken {
-            Broken::Because(why) if is_first && self.tls.is_none() => {
-                Broken::Because(format!("{why} (if etcd expects TLS there, write etcds://)"))
-            }
-            Broken::Because(why) if is_first && why.contains("InvalidContentType") => {
-                Broken::Because(format!(
-                    "{why}: what answers there does not speak TLS; without, write etcd://"
-                ))
-            }
-            broken => broken,
-        }
+        let (Link::Greeting(greeting), Broken::Because(why)) = (self.link, &broken) else {
+            return broken;
+        };
+        let hint = if connection.wire.is_shaking_hands() && !why.contains("certificate") {
+            "if etcd speaks no TLS there, write etcd://"
+        } else if self.tls.is_none() && greeting == Greeting::default() {
+            "if etcd expects TLS there, write etcds://"
+        } else {
+            return broken;
+        };
+        Broken::Because(format!("{why} ({hint})"))
     }
 }
 

@@ -105,6 +105,11 @@ impl Wire {
         self.reader.is_between()
     }
 
+    /// Whether the connection is yet to be sealed.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.channel.is_shaking_hands()
+    }
+
     fn output(&self, wire: Vec<u8>) -> Option<StoreOutput> {
         (!wire.is_empty()).then_some(StoreOutput::Send(self.stream, wire))
     }
