@@ -359,3 +359,6 @@ impl Store for Postgresql {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
