@@ -24,8 +24,14 @@
 //! forget all the same. A write whose wait for a synchronous standby is ended by `pg_cancel_backend` counts
 //! as done, though the standby may lack it.
 //!
+//! # Room
+//! Each write leaves the row's old version behind, which the next ones in the page tidy up, and `VACUUM`. A
+//! transaction in the same database that stays open keeps them all: where some do so for hours, the table is
+//! better in a database of its own.
+//!
 //! # Hosts
-//! A standby, or a database that is set to read only, does not serve, and the next host is tried.
+//! A standby, or a database that is set to read only, does not serve, and the next host is tried. A pooler
+//! may not spread statements over standbys.
 
 mod connection;
 mod facts;

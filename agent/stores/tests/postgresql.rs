@@ -206,6 +206,34 @@ fn who_waits_is_told_of_changes_by_others() {
 }
 
 #[test]
+fn a_group_may_be_called_anything() {
+    let Some(server) = Server::start(&["fsync=off"]) else {
+        return;
+    };
+    for group in ["it's \"this\" \\ %n", "größer", &"long".repeat(50)] {
+        let client = || {
+            let mut options = server::options(server.tcp());
+            options.group = group.to_owned();
+            let store = distlock_stores::postgresql::Postgresql::new(options);
+            let mut driver = Driver::new(Box::new(store));
+            driver.up();
+            driver
+        };
+        let (mut a, mut b) = (client(), client());
+        let k = Key::new(format!("distlock/{group}/lock/k"));
+        a.interest(std::slice::from_ref(&k));
+        hint(&mut a, &k);
+        done(b.run(write(&k, "{}", None)));
+        hint(&mut a, &k);
+        let op = Op::List {
+            prefix: Key::new(format!("distlock/{group}/")),
+            after: None,
+        };
+        assert!(matches!(a.run(op), Reply::Page { entries, more: false } if entries.len() == 1));
+    }
+}
+
+#[test]
 fn without_hints_nothing_is_told() {
     let Some(server) = Server::start(&["fsync=off"]) else {
         return;

@@ -12,8 +12,9 @@
 //!
 //! All this may be read by every user, `pg_stat_replication` but for whether a standby is synchronous. What
 //! cannot be known: whether a standby is to be promoted at all, or one of those that
-//! `synchronous_standby_names` does not wait for; standbys that are not connected at the moment, or read the
-//! archive; whether the disk does what it says. The settings are read once for each connection.
+//! `synchronous_standby_names` does not wait for; standbys that have no slot and are not connected at the
+//! moment, or read the archive; whether the disk does what it says. The settings are read once for each
+//! connection.
 
 use super::statements::{Answer, group, text};
 use super::wire::clean;
@@ -27,13 +28,14 @@ const OLDEST: u32 = 120_000;
 pub(super) const IDENTITY: &str = "(SELECT system_identifier FROM pg_control_system()) || '/' || \
      left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
-/// Standbys that stream; who subscribes to a publication is none.
+/// Standbys that stream, and those that are away and have a slot; who subscribes to a publication is none.
 const FACTS: &str = "SELECT current_setting('server_version_num'), pg_is_in_recovery(), \
      current_setting('transaction_read_only'), current_setting('fsync'), \
      current_setting('full_page_writes'), current_setting('synchronous_standby_names') <> '', \
      (SELECT count(*) FROM pg_stat_replication AS sender WHERE NOT EXISTS (\
      SELECT FROM pg_replication_slots AS slot \
-     WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical')), \
+     WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical')) + \
+     (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active), \
      current_setting('server_encoding'), pg_backend_pid(), \
      (SELECT relpersistence FROM pg_class WHERE oid = to_regclass('distlock')), \
      (SELECT oid FROM pg_database WHERE datname = current_database())";

@@ -29,6 +29,10 @@ fn a_server_keeps_what_it_acknowledged_unless_it_is_set_to_forget() {
     server.sql("ALTER TABLE distlock SET UNLOGGED");
     assert!(facts(&server).may_forget);
     server.sql("ALTER TABLE distlock SET LOGGED");
+    // A standby that is away.
+    server.sql("SELECT pg_create_physical_replication_slot('standby')");
+    assert!(facts(&server).may_forget);
+    server.sql("SELECT pg_drop_replication_slot('standby')");
     // For the user, whatever the default is.
     server.sql("ALTER ROLE postgres SET synchronous_commit = off");
     assert_eq!(facts(&server), sound);

@@ -183,7 +183,7 @@ fn tls_shows_each_who_the_other_is() {
     let mut options = sealed("ca.crt");
     let (name, port) = ("localhost".to_owned(), server.port);
     options.hosts = vec![Host::Tcp { name, port }];
-    refused(options, "localhost");
+    refused(options, "another host");
     // Who gets the password in clear is known.
     let_in(&server, "hostssl all all 127.0.0.1/32 password");
     driver(sealed("ca.crt")).up();
