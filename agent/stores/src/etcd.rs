@@ -334,22 +334,7 @@ impl Etcd {
 
     /// Closes what took too long, or is not needed.
     fn close_late(&mut self, now: Time) {
-        let late = self.connections.values().find(|connection| {
-            let due = match &connection.job {
-                Some((_, due)) => *due,
-                None if connection.is_open => Time::MAX,
-                None => connection.since + self.patience,
-            };
-            due <= now
-        });
-        if let Some(connection) = late {
-            let what = if connection.is_open {
-                "there was no reply"
-            } else {
-                "there was no connection"
-            };
-            let why = format!("{what} for {:?}", self.patience);
-            let stream = connection.wire.stream;
+        while let Some((stream, why)) = self.late(now) {
             self.broken(now, stream, &Broken::Because(why));
         }
         while self.queue.front().is_some_and(|task| task.due <= now) {
@@ -357,12 +342,31 @@ impl Etcd {
                 self.reply(task.id, Reply::Unknown);
             }
         }
-        let all = self.connections.values();
-        let idle = all
-            .skip(1)
-            .find(|one| one.is_idle() && one.since + LONGEST_IDLE <= now);
-        if let Some(stream) = idle.map(|connection| connection.wire.stream) {
+        let spare = self.connections.values().skip(1);
+        let idle = spare.filter(|one| one.is_idle() && one.since + LONGEST_IDLE <= now);
+        let idle: Vec<StreamId> = idle.map(|one| one.wire.stream).collect();
+        for stream in idle {
             self.close(stream);
+        }
+    }
+
+    /// A connection that has said nothing for too long.
+    fn late(&self, now: Time) -> Option<(StreamId, String)> {
+        let late = self
+            .connections
+            .values()
+            .find(|one| self.due(one).is_some_and(|due| due <= now))?;
+        let what = if late.is_open { "reply" } else { "connection" };
+        let why = format!("there was no {what} for {:?}", self.patience);
+        Some((late.wire.stream, why))
+    }
+
+    /// Until when a connection must have said something.
+    fn due(&self, connection: &Connection<Job>) -> Option<Time> {
+        match &connection.job {
+            Some((_, due)) => Some(*due),
+            None if connection.is_open => None,
+            None => Some(connection.since + self.patience),
         }
     }
 }
@@ -450,18 +454,14 @@ impl Store for Etcd {
         if let Link::Down(from) = self.link {
             return Some(from);
         }
-        let jobs = self
-            .connections
-            .values()
-            .enumerate()
-            .filter_map(|(at, one)| match &one.job {
-                Some((_, due)) => Some(*due),
-                None if !one.is_open => Some(one.since + self.patience),
-                None if at > 0 => Some(one.since + LONGEST_IDLE),
-                None => None,
-            });
+        let connections = self.connections.values();
+        let jobs = connections.filter_map(|connection| self.due(connection));
+        let spare = self.connections.values().skip(1);
+        let idle = spare.filter(|connection| connection.is_idle());
+        let idle = idle.map(|connection| connection.since + LONGEST_IDLE);
         let waiting = self.queue.front().map(|task| task.due);
-        jobs.chain(waiting)
+        jobs.chain(idle)
+            .chain(waiting)
             .chain(self.watch.due(self.patience))
             .min()
     }
