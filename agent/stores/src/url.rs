@@ -52,7 +52,8 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, UrlError> {
 impl StoreUrl {
     /// Reads `etcd://HOST,HOST:PORT`, `postgresql://USER@HOST/DATABASE` or the like: `etcds` and
     /// `postgresqls` seal connections, `postgres` means the same as `postgresql`. IPv6 addresses are in
-    /// brackets. PostgreSQL's Unix socket is named by `?host=/run/postgresql`, in which directory it is.
+    /// brackets. PostgreSQL's Unix socket is named by `?host=/run/postgresql`, in which directory it is, and
+    /// `&port=5433` if its port is not the usual one.
     ///
     /// # Errors
     /// If it is none of these; if it has a password, which every user of the host could read in `ps`.
@@ -116,8 +117,9 @@ impl StoreUrl {
                      host=/run/postgresql; other hosts follow the //"
                 ));
             }
-            let port = Kind::Postgresql.default_port();
-            found.push(Host::Unix(format!("{directory}/.s.PGSQL.{port}")));
+            let number = parameters.remove("port").unwrap_or_default();
+            let number = port(&number, kind)?;
+            found.push(Host::Unix(format!("{directory}/.s.PGSQL.{number}")));
         }
         if found.is_empty() {
             return wrong(format!("{text:?} names no host"));
@@ -179,14 +181,19 @@ fn tcp(text: &str, kind: Kind) -> Result<Host, UrlError> {
     if name.is_empty() || !name.bytes().all(is_name) {
         return wrong(format!("{text:?} names no host"));
     }
-    let port = match port {
-        "" => kind.default_port(),
-        port => match port.parse() {
-            Ok(port) if port > 0 => port,
-            _ => return wrong(format!("{port:?} is no port: 1 to 65535")),
-        },
-    };
+    let port = self::port(port, kind)?;
     Ok(Host::Tcp { name, port })
+}
+
+/// A port; the usual one if none is named.
+fn port(text: &str, kind: Kind) -> Result<u16, UrlError> {
+    match text {
+        "" => Ok(kind.default_port()),
+        text => match text.parse() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => wrong(format!("{text:?} is no port: 1 to 65535")),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -216,11 +223,13 @@ mod tests {
         assert_eq!(url.user.as_deref(), Some("a@b"));
         assert_eq!(url.database.as_deref(), Some("shop/1"));
         assert_eq!(url.hosts, [host("db", 5432)]);
-        let url = StoreUrl::parse("postgres:///shop?host=/run/postgresql").unwrap();
-        assert_eq!(
-            url.hosts,
-            [Host::Unix("/run/postgresql/.s.PGSQL.5432".to_owned())]
-        );
+        for (port, name) in [("", "5432"), ("&port=5433", "5433")] {
+            let url = format!("postgres:///shop?host=/run/postgresql{port}");
+            let url = StoreUrl::parse(&url).unwrap();
+            let socket = format!("/run/postgresql/.s.PGSQL.{name}");
+            assert_eq!(url.hosts, [Host::Unix(socket)]);
+            assert!(url.parameters.is_empty());
+        }
     }
 
     #[test]
@@ -242,9 +251,17 @@ mod tests {
             ("etcd://a b", "names no host"),
             ("etcd://%ff@a", "UTF-8"),
             ("postgresql:///x?host=db", "Unix socket"),
+            ("postgresql:///x?host=/run&port=0", "no port"),
         ] {
             let error = StoreUrl::parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(etcds?|postgresql)?(://)?[a:@/?=&,%0-9\\[\\]\\PC]{0,40}") {
+            let _ = StoreUrl::parse(&text);
         }
     }
 }

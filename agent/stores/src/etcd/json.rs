@@ -3,15 +3,18 @@
 //! Fields that are zero, false or empty are not there.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64ct::{Base64, Encoding};
 use distlock_protocol::ledger::{Entry, Key, Op, Reply, Version};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 /// A page of a list has at most so many registers.
 pub(super) const LONGEST_PAGE: usize = 100;
+/// A list in what etcd says has at most so many parts.
+const LONGEST_LIST: usize = 20_000;
 
 /// Where what is asked for is, and the words for it.
 #[derive(Clone, PartialEq, Eq)]
@@ -163,6 +166,33 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// A list that is not so long that it takes much more room than its text. etcd tells a watch of at most a
+/// thousand revisions at once.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(source: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {LONGEST_LIST} things")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut found = vec![];
+            while let Some(one) = list.next_element()? {
+                if found.len() >= LONGEST_LIST {
+                    return Err(A::Error::invalid_length(found.len(), &self));
+                }
+                found.push(one);
+            }
+            Ok(found)
+        }
+    }
+
+    source.deserialize_seq(Few(PhantomData))
+}
+
 /// What comes with each reply.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
@@ -186,7 +216,8 @@ impl Register {
     fn key(&self) -> Option<Key> {
         let key = Base64::decode_vec(&self.key).ok()?;
         let key = String::from_utf8(key).ok()?;
-        key.is_ascii().then(|| Key::new(key))
+        let is_plain = key.bytes().all(|byte| byte.is_ascii_graphic());
+        is_plain.then(|| Key::new(key))
     }
 
     fn entry(&self) -> Option<Entry> {
@@ -200,6 +231,7 @@ impl Register {
 #[serde(default)]
 struct Range {
     header: Header,
+    #[serde(deserialize_with = "few")]
     kvs: Vec<Register>,
     more: bool,
 }
@@ -220,6 +252,7 @@ impl Range {
 struct Transaction {
     header: Header,
     succeeded: bool,
+    #[serde(deserialize_with = "few")]
     responses: Vec<Response>,
 }
 
@@ -240,7 +273,10 @@ pub(super) fn answer(op: &Op, body: &[u8]) -> Option<(Header, Reply)> {
             let range: Range = parse(body)?;
             let mut entries: Vec<(Key, Entry)> = Vec::with_capacity(range.kvs.len());
             for register in &range.kvs {
-                let key = register.key()?;
+                // What others keep below the prefix, in keys that none of ours can have, is nothing to us.
+                let Some(key) = register.key() else {
+                    continue;
+                };
                 let before = entries.last().map(|(key, _)| key).or(after.as_ref());
                 let is_next = before.is_none_or(|before| *before < key);
                 if !is_next || !key.as_str().starts_with(prefix.as_str()) {
@@ -248,11 +284,8 @@ pub(super) fn answer(op: &Op, body: &[u8]) -> Option<(Header, Reply)> {
                 }
                 entries.push((key, register.entry()?));
             }
-            let more = range.more;
-            // Whoever asks for the rest would ask for the same.
-            if more && entries.is_empty() {
-                return None;
-            }
+            // Whoever asks for what follows nothing would get the same.
+            let more = range.more && !entries.is_empty();
             Some((range.header, Reply::Page { entries, more }))
         }
         Op::Write { key, .. } | Op::Remove { key, .. } => {
@@ -359,6 +392,7 @@ pub(super) fn watch_message(line: &[u8]) -> Option<WatchMessage> {
         canceled: bool,
         cancel_reason: String,
         compact_revision: Number,
+        #[serde(deserialize_with = "few")]
         events: Vec<Happened>,
     }
     #[derive(Default, Deserialize)]
@@ -402,3 +436,6 @@ pub(super) fn watch_message(line: &[u8]) -> Option<WatchMessage> {
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_slice(body).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -285,6 +285,23 @@ fn a_token_that_counts_no_more_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_connection_that_closes_after_its_reply_has_replied() {
+    let mut server = Server::new();
+    let mut play = Play::up(None, &mut server);
+    let id = play.submit(write("a", "1", None));
+    let (stream, request) = play.request().unwrap();
+    let answer = String::from_utf8(server.answer(&request)).unwrap();
+    let answer = answer.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    play.receive(stream, answer.as_bytes());
+    let events = play.take();
+    let [first, StoreEvent::Down(why)] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(*first, reply(id, Reply::Done(Version(2))));
+    assert!(why.contains("closes the connection"), "{why}");
+}
+
+#[test]
 fn a_token_is_a_word() {
     for token in ["", "a b", "a\r\nX-Y: z", "\u{e9}"] {
         let mut server = Server::new();

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(10);
 /// So many changes are kept, for who becomes interested just after them.
 const MOST_RECENT: usize = 256;
-/// And values of so many bytes.
+/// And so many bytes of them.
 const MOST_RECENT_BYTES: usize = 1 << 20;
 /// What is said in place of a watch is no longer than this.
 const LONGEST_FAILURE: usize = 64 << 10;
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     fn remember(&mut self, now: Time, key: Key, entry: Option<Entry>) {
-        self.recent_bytes += size(entry.as_ref());
+        self.recent_bytes += size(&key, entry.as_ref());
         self.recent.push_back((now, key, entry));
         while self.recent.len() > MOST_RECENT || self.recent_bytes > MOST_RECENT_BYTES {
             self.forget_oldest();
@@ -87,14 +87,14 @@ impl Watch {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some((_, _, entry)) = self.recent.pop_front() {
-            self.recent_bytes -= size(entry.as_ref());
+        if let Some((_, key, entry)) = self.recent.pop_front() {
+            self.recent_bytes -= size(&key, entry.as_ref());
         }
     }
 }
 
-fn size(entry: Option<&Entry>) -> usize {
-    entry.map_or(0, |entry| entry.value.len())
+fn size(key: &Key, entry: Option<&Entry>) -> usize {
+    key.as_str().len() + entry.map_or(0, |entry| entry.value.len())
 }
 
 impl Etcd {
