@@ -210,8 +210,8 @@ impl Phrasing {
         self.channel.as_deref().filter(|_| is_told)
     }
 
-    /// A write of a register, what counts the rows that it wrote, and what shows the register if it wrote
-    /// none. The write's first value is the key.
+    /// A write of a register, which answers by a row if it was done, and what shows the register if it was
+    /// not. The write's first value is the key.
     ///
     /// Commits that notify wait for one another in the whole server (`PreCommit_Notify`), so there must be
     /// somebody to tell. Who waits for a lock is in its queue, before the write or after; of a value that is
@@ -225,20 +225,20 @@ impl Phrasing {
     ) -> Result<Vec<u8>, String> {
         let preamble = self.preamble();
         let name = Value::Text(key.as_str().as_bytes());
-        let sql = if let Some(channel) = self.hinted(key) {
+        let told = if let Some(channel) = self.hinted(key) {
             values.push(Value::Text(channel.as_bytes()));
             let channel = values.len();
             let has_queue = !contains(value, NO_QUEUE.as_bytes());
+            // Of what the statement itself has written a query in it sees nothing.
             format!(
-                "WITH before AS MATERIALIZED (SELECT value FROM distlock WHERE key = $1), \
-                 written AS ({write} RETURNING key) \
-                 SELECT count(*), count(CASE WHEN {has_queue} \
-                 OR before.value NOT LIKE '%{NO_QUEUE}%' THEN pg_notify(${channel}, $1) END) \
-                 FROM written LEFT JOIN before ON true"
+                "CASE WHEN {has_queue} OR \
+                 (SELECT before.value FROM distlock AS before WHERE before.key = $1) \
+                 NOT LIKE '%{NO_QUEUE}%' THEN pg_notify(${channel}, $1) END"
             )
         } else {
-            format!("WITH written AS ({write} RETURNING key) SELECT count(*) FROM written")
+            "NULL".to_owned()
         };
+        let sql = format!("{write} RETURNING {told}");
         group(&[
             (&preamble, &[]),
             (&sql, &values),
@@ -377,13 +377,13 @@ impl Asked {
     }
 
     fn written(&self, answer: &Answer) -> Option<Reply> {
-        let count = text(answer.row(1)?, 0)?;
+        let written = answer.rows.get(1)?;
         let after = answer.rows.get(2)?;
-        match (count, &after[..]) {
-            ("1", _) if matches!(self.op, Op::Remove { .. }) => Some(Reply::Removed),
-            ("1", _) => Some(Reply::Done(self.version)),
-            ("0", []) => Some(Reply::Conflict(None)),
-            ("0", [row]) => Some(Reply::Conflict(Some(entry(row, 0)?))),
+        match (written.len(), &after[..]) {
+            (1, _) if matches!(self.op, Op::Remove { .. }) => Some(Reply::Removed),
+            (1, _) => Some(Reply::Done(self.version)),
+            (0, []) => Some(Reply::Conflict(None)),
+            (0, [row]) => Some(Reply::Conflict(Some(entry(row, 0)?))),
             _ => None,
         }
     }
