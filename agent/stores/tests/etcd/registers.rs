@@ -1,6 +1,6 @@
 //! Reads, writes, removals and lists.
 
-use distlock_protocol::ledger::{Op, Reply, StoreEvent, Version};
+use distlock_protocol::ledger::{Entry, Op, Reply, StoreEvent, Version};
 
 use crate::driver::Driver;
 use crate::etcd::{Server, directory, open, options};
