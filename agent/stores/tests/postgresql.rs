@@ -8,6 +8,8 @@ mod driver;
 mod durability;
 #[path = "postgresql/faults.rs"]
 mod faults;
+#[path = "postgresql/ledgers.rs"]
+mod ledgers;
 #[path = "common/proxy.rs"]
 mod proxy;
 #[path = "postgresql/server.rs"]
@@ -283,11 +285,14 @@ fn count(driver: &mut Driver, key: &Key, times: u32) {
 #[test]
 fn eight_that_increment_one_register_lose_no_increment() {
     // The second and the third isolation are not needed, but may be a database's default.
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     for isolation in ["read committed", "repeatable read", "serializable"] {
-        let setting = format!("default_transaction_isolation={isolation}");
-        let Some(server) = Server::start(&[&setting]) else {
-            return;
-        };
+        server.sql(&format!(
+            "ALTER ROLE postgres SET default_transaction_isolation = '{isolation}'; \
+             TRUNCATE distlock"
+        ));
         let k = key("count");
         let clients: Vec<Driver> = (0..8).map(|_| server.client()).collect();
         let is_strict = isolation != "read committed";
@@ -344,13 +349,21 @@ fn many_operations_go_at_once_and_are_answered_in_their_order() {
     }
 }
 
-/// Prints what a write takes, beside `SELECT 1` by pgbench on the same server.
+/// Prints what a write takes, beside statements of pgbench on the same server.
 #[test]
 #[ignore = "a measurement"]
 fn latency() {
-    let Some(server) = Server::start(&[]) else {
-        return;
-    };
+    // What the disk takes, and what it does not.
+    for settings in [&[][..], &["fsync=off"]] {
+        let Some(server) = Server::start(settings) else {
+            return;
+        };
+        eprintln!("{settings:?}");
+        measure(&server);
+    }
+}
+
+fn measure(server: &Server) {
     let mut a = server.client();
     let k = key("k");
     let value = "{\"distlock\":1,\"permits\":1,\"fence\":\"1\",\"inside\":[],\"queue\":[]}";
@@ -367,16 +380,10 @@ fn latency() {
     }
     writes.sort();
     reads.sort();
-    eprintln!(
-        "write: median {:?}, read: median {:?}",
-        writes[1000], reads[1000]
-    );
-    let script = server.directory.path().join("select");
-    for (what, sql) in [
-        ("SELECT 1", "SELECT 1;"),
-        ("UPDATE", "UPDATE distlock SET version = version + 1;"),
-    ] {
-        std::fs::write(&script, sql).unwrap();
+    eprintln!("write {:?}, read {:?} (medians)", writes[1000], reads[1000]);
+    let script = server.directory.path().join("script");
+    for sql in ["SELECT 1", "UPDATE distlock SET version = version + 1"] {
+        std::fs::write(&script, format!("{sql};")).unwrap();
         let output = std::process::Command::new(server.program("pgbench"))
             .args(["-n", "-t", "2000", "-M", "extended", "-h", "127.0.0.1"])
             .args(["-U", "postgres", "-p", &server.port.to_string(), "-f"])
@@ -386,6 +393,6 @@ fn latency() {
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let line = text.lines().find(|line| line.starts_with("latency"));
-        eprintln!("{what} by pgbench: {}", line.unwrap());
+        eprintln!("pgbench: {sql}: {}", line.unwrap());
     }
 }

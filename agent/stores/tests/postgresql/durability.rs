@@ -226,8 +226,8 @@ fn a_pooler_that_leads_to_another_store_is_noticed() {
     .unwrap();
     let pid = pooler.0.id().to_string();
     assert!(
-        Command::new("kill")
-            .args(["-HUP", &pid])
+        Command::new("sh")
+            .args(["-c", &format!("kill -HUP {pid}")])
             .status()
             .unwrap()
             .success()

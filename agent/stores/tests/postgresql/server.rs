@@ -161,7 +161,9 @@ impl Server {
     pub(crate) fn stop_immediately(&mut self) {
         let process = self.process.as_mut().unwrap();
         let pid = process.0.id().to_string();
-        let signalled = Command::new("kill").args(["-QUIT", &pid]).status();
+        let signalled = Command::new("sh")
+            .args(["-c", &format!("kill -QUIT {pid}")])
+            .status();
         assert!(signalled.unwrap().success());
         process.0.wait().unwrap();
         self.process = None;
