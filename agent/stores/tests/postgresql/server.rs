@@ -87,7 +87,7 @@ impl Server {
         let status = unprivileged(programs.join("initdb"))
             .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
             .arg(&data)
-            .args(["--encoding=UTF8", "--locale=C.UTF-8"])
+            .args(["--encoding=UTF8", "--locale=C.UTF-8", "--wal-segsize=1"])
             .status()
             .unwrap();
         assert!(status.success(), "initdb");
