@@ -2,6 +2,8 @@
 
 #![cfg(feature = "etcd")]
 
+#[path = "../common/agents.rs"]
+mod agents;
 #[path = "../common/certificates.rs"]
 mod certificates;
 #[path = "../common/driver.rs"]
@@ -14,6 +16,7 @@ mod proxy;
 mod servers;
 
 mod hints;
+mod ledgers;
 mod mishaps;
 mod registers;
 mod tls;
