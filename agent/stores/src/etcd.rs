@@ -202,7 +202,12 @@ impl Etcd {
     fn send(&mut self, now: Time, stream: StreamId, request: &Request, job: Job) {
         let token = self.token.text.as_ref().map(|token| token.as_str());
         let host = self.host_header();
-        let bytes = http::request(request.path, &host, token, request.body.as_deref());
+        let bytes = http::request(
+            request.path,
+            &host,
+            token,
+            request.body.as_ref().map(|body| &body[..]),
+        );
         let Some(connection) = self.connections.get_mut(&stream) else {
             return;
         };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 /// A reply's head, and what follows a body, is no longer than this. etcd's have some 400 bytes.
 const LONGEST_HEAD: usize = 16 << 10;
 /// And has at most so many lines.
@@ -247,8 +249,16 @@ impl Body {
 }
 
 /// A request, with a body if it is a `POST`. `host` and `path` are as they are in URLs.
-pub(super) fn request(path: &str, host: &str, token: Option<&str>, body: Option<&[u8]>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(256 + body.map_or(0, <[u8]>::len));
+pub(super) fn request(
+    path: &str,
+    host: &str,
+    token: Option<&str>,
+    body: Option<&[u8]>,
+) -> Zeroizing<Vec<u8>> {
+    // Long enough to stay where it is: a password may be in it, and what is left behind is not cleared.
+    let length = path.len() + host.len() + token.map_or(0, str::len);
+    let length = 256 + length + body.map_or(0, <[u8]>::len);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length));
     let method = if body.is_some() { "POST" } else { "GET" };
     bytes.extend_from_slice(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n").as_bytes());
     if let Some(token) = token {
@@ -373,7 +383,7 @@ mod tests {
     #[test]
     fn requests_have_what_they_need() {
         let request = request("/v3/kv/txn", "a:1", Some("t.1"), Some(b"{}"));
-        let text = String::from_utf8(request).unwrap();
+        let text = String::from_utf8(request.to_vec()).unwrap();
         assert_eq!(
             text,
             "POST /v3/kv/txn HTTP/1.1\r\nHost: a:1\r\nAuthorization: t.1\r\n\

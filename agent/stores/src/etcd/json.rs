@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use base64ct::{Base64, Encoding};
 use distlock_protocol::ledger::{Entry, Key, Op, Reply, Version};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use zeroize::Zeroizing;
 
 /// A page of a list has at most so many registers.
@@ -22,7 +22,7 @@ pub(super) struct Request {
     /// The path of its URL.
     pub(super) path: &'static str,
     /// Its body, if it has one.
-    pub(super) body: Option<Vec<u8>>,
+    pub(super) body: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl fmt::Debug for Request {
@@ -35,13 +35,13 @@ impl fmt::Debug for Request {
 impl Request {
     /// How long its body is.
     pub(super) fn size(&self) -> usize {
-        self.body.as_ref().map_or(0, Vec::len)
+        self.body.as_ref().map_or(0, |body| body.len())
     }
 
     fn post(path: &'static str, body: String) -> Self {
         Self {
             path,
-            body: Some(body.into_bytes()),
+            body: Some(Zeroizing::new(body.into_bytes())),
         }
     }
 
@@ -68,8 +68,24 @@ impl Request {
 
     /// Asks for a token.
     pub(super) fn authenticate(user: &str, password: &str) -> Self {
-        let body = serde_json::json!({ "name": user, "password": password });
-        Self::post("/v3/auth/authenticate", body.to_string())
+        #[derive(Serialize)]
+        struct Credentials<'a> {
+            name: &'a str,
+            password: &'a str,
+        }
+        let credentials = Credentials {
+            name: user,
+            password,
+        };
+        // Long enough to stay where it is, as what is left behind is not cleared.
+        let longest = 64 + 6 * (user.len() + password.len());
+        let mut body = Zeroizing::new(Vec::with_capacity(longest));
+        // Two strings can always be written to a vector.
+        let _ = serde_json::to_writer(&mut *body, &credentials);
+        Self {
+            path: "/v3/auth/authenticate",
+            body: Some(body),
+        }
     }
 
     /// From now on tells of changes below `prefix`.

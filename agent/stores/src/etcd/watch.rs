@@ -155,7 +155,12 @@ impl Etcd {
             return false;
         };
         open.token = self.token.number;
-        let bytes = http::request(request.path, &host, token, request.body.as_deref());
+        let bytes = http::request(
+            request.path,
+            &host,
+            token,
+            request.body.as_ref().map(|body| &body[..]),
+        );
         match open.wire.send(&bytes) {
             Ok(output) => self.outputs.extend(output),
             Err(_) => self.watch_broken(now),

@@ -13,7 +13,7 @@ fn ranges_end_where_the_prefix_ends() {
     let list = |after: Option<&str>| {
         let (prefix, after) = (key("a/"), after.map(key));
         let request = Request::operation(&Op::List { prefix, after }, 9);
-        String::from_utf8(request.body.unwrap()).unwrap()
+        String::from_utf8(request.body.unwrap().to_vec()).unwrap()
     };
     let from = |begin: &[u8]| {
         let (begin, end) = (base64(begin), base64(b"a0"));
