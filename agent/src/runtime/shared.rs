@@ -4,9 +4,10 @@
 //! [`core_guard`] steps the core and hands each of its events to [`dispatch`]. Above are the requests
 //! ([`hand_off`], [`requests`]), the thread that waits for the network ([`leader`]), what threads and
 //! clients enter by themselves ([`loans`], [`client_loans`]; the core has each as a [`lending`]), the
-//! session's end ([`leave`], [`lease`]), and what members tell each other beside the protocol ([`membership`],
+//! session's end ([`leave`], [`lease`]). What decides about locks is the [`arbiter`]; and what members tell each other beside the protocol ([`membership`],
 //! [`group_status`], [`peer_clocks`]).
 
+pub(crate) mod arbiter;
 mod audit;
 mod client_loans;
 pub(crate) mod contention;

@@ -26,6 +26,7 @@ use crate::runtime::observe::watchdog::WatchdogTimer;
 use crate::runtime::os::clock;
 use crate::runtime::os::fork::ForkStamp;
 use crate::runtime::os::socket_set::SocketSet;
+use crate::runtime::shared::arbiter::{Arbiter, Members};
 use crate::runtime::shared::core_guard::Shared;
 use crate::runtime::shared::group_status::Identity;
 use crate::runtime::shared::membership::Membership;
@@ -134,9 +135,9 @@ pub(super) fn prepare(
         place,
     };
     let membership = Membership::new(members, key_file.is_some());
-    let shared = Shared::new(
-        node, transport, membership, wakeup, socket_set, stamp, identity,
-    );
+    let members = Members::new(node, transport, membership);
+    let arbiter = Arbiter::Members(Box::new(members));
+    let shared = Shared::new(arbiter, wakeup, socket_set, stamp, identity);
     let watchdog_timer = watchdog.map(WatchdogTimer::new);
     let mut event_loop = EventLoop::new(
         shared.clone(),

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Settings, Ticket, Time};
+use crate::protocol::{Command, Input, Settings, Ticket, Time};
 use crate::runtime::api::audit::Auditor;
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::api::events::Hub;
 use crate::runtime::api::status::ClientsStatus;
-use crate::runtime::net::transport::{Transport, TransportCounters};
 use crate::runtime::observe::measured::Measured;
 use crate::runtime::observe::trace::Tracer;
 use crate::runtime::os::clock;
@@ -26,13 +25,12 @@ use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::{Mutex, MutexGuard};
 use crate::runtime::request::Request;
 use crate::runtime::request::session::{OVER, Session};
+use crate::runtime::shared::arbiter::{Arbiter, Members};
 use crate::runtime::shared::client_loans::ClientLoans;
 use crate::runtime::shared::contention::Contention;
 use crate::runtime::shared::entry::{Entry, Task};
 use crate::runtime::shared::group_status::{Identity, Reports};
 use crate::runtime::shared::lending::Lending;
-use crate::runtime::shared::membership::Membership;
-use crate::runtime::shared::peer_clocks::PeerClocks;
 use crate::runtime::shared::wakeup::Wakeup;
 
 /// The agent is not woken for a timer that is at most this much earlier than the one it sleeps
@@ -73,9 +71,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(
-        node: Node,
-        transport: Transport,
-        membership: Membership,
+        arbiter: Arbiter,
         wakeup: Wakeup,
         socket_set: SocketSet,
         stamp: ForkStamp,
@@ -84,7 +80,7 @@ impl Shared {
         Arc::new(Self {
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(Core::new(node, transport, membership, &identity.settings)),
+            core: Mutex::new(Core::new(arbiter, &identity.settings)),
             wakeup,
             driver: Mutex::new(None),
             socket_set,
@@ -153,11 +149,7 @@ impl Shared {
 /// The protocol and what surrounds it, under the mutex.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) node: Node,
-    /// `None` once the session is over.
-    pub(super) transport: Option<Transport>,
-    pub(super) last_counters: TransportCounters,
-    pub(super) buffer: Box<[u8]>,
+    pub(super) arbiter: Arbiter,
     pub(crate) requests: BTreeMap<Ticket, Entry>,
     /// What threads enter by themselves, by the tickets of those that will be inside.
     pub(super) lendings: BTreeMap<Ticket, Lending>,
@@ -169,21 +161,12 @@ pub(crate) struct Core {
     /// How many there were before it.
     pub(crate) session_number: u64,
     pub(crate) reports: Reports,
-    pub(crate) membership: Membership,
-    pub(crate) peer_clocks: PeerClocks,
     pub(super) phase: Phase,
     /// What callers ask for while commands of this agent's last incarnation run; `None` once nothing
     /// does.
     pub(crate) held_back: Option<VecDeque<(Ticket, Command)>>,
-    /// What the core wants on disk. The agent thread has it written.
-    pub(super) persist: Option<Record>,
-    /// What else is left for the agent thread.
+    /// What is left for the agent thread.
     pub(crate) tasks: VecDeque<Task>,
-    /// What other agents sent and the agent thread has not read.
-    pub(super) notes: VecDeque<(NodeId, Vec<u8>)>,
-    pub(super) notes_lost: u64,
-    /// Notes that could not be read.
-    pub(crate) notes_malformed: u64,
     /// Until when the agent thread sleeps; `None` while it is awake, and will look for itself.
     pub(super) sleeps_until: Option<Time>,
     /// When an application's thread last stepped.
@@ -259,27 +242,8 @@ impl CoreGuard<'_> {
         if self.end_of_session().is_some() {
             return;
         }
-        self.guarded(|guard| {
-            if let Some(input) = input {
-                if let Some(tracer) = &mut guard.core.tracer {
-                    tracer.note_input(&input);
-                }
-                // The clock is read under the mutex, so that time never goes back for the core.
-                guard.core.node.handle(clock::now(), input);
-            }
-            while let Some(output) = guard.core.node.poll_output() {
-                let core = &mut *guard.core;
-                if let Some(tracer) = &mut core.tracer {
-                    tracer.note_output(&output, &core.node);
-                }
-                guard.perform(output);
-            }
-            let core = &mut *guard.core;
-            core.measured
-                .has_view(core.node.view().is_some(), clock::now);
-            if let Some(transport) = &mut core.transport {
-                transport.flush();
-            }
+        self.guarded(|guard| match guard.core.arbiter {
+            Arbiter::Members(_) => guard.run_members(input),
         });
     }
 
@@ -293,21 +257,6 @@ impl CoreGuard<'_> {
     pub(crate) fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
             self.end(SessionEnd::Panicked);
-        }
-    }
-
-    fn perform(&mut self, output: Output) {
-        if self.end_of_session().is_some() {
-            return;
-        }
-        match output {
-            Output::Transmit { to, bytes } => {
-                if let Some(transport) = &mut self.core.transport {
-                    transport.post(to, bytes);
-                }
-            }
-            Output::Persist(record) => self.core.persist = Some(*record),
-            Output::Event(event) => self.tell(event),
         }
     }
 
@@ -361,17 +310,9 @@ impl CoreGuard<'_> {
 }
 
 impl Core {
-    pub(crate) fn new(
-        node: Node,
-        transport: Transport,
-        membership: Membership,
-        settings: &Settings,
-    ) -> Self {
+    pub(crate) fn new(arbiter: Arbiter, settings: &Settings) -> Self {
         Self {
-            node,
-            transport: Some(transport),
-            last_counters: TransportCounters::default(),
-            buffer: vec![0; Transport::BUFFER].into_boxed_slice(),
+            arbiter,
             requests: BTreeMap::new(),
             lendings: BTreeMap::new(),
             client_loans: ClientLoans::default(),
@@ -379,15 +320,9 @@ impl Core {
             session: Session::new(settings.lease),
             session_number: 0,
             reports: Reports::default(),
-            membership,
-            peer_clocks: PeerClocks::default(),
             phase: Phase::Running,
             held_back: None,
-            persist: None,
             tasks: VecDeque::new(),
-            notes: VecDeque::new(),
-            notes_lost: 0,
-            notes_malformed: 0,
             sleeps_until: None,
             active_at: clock::now(),
             tracer: None,
@@ -399,13 +334,18 @@ impl Core {
 
     /// Whether something is left that only the agent thread can do.
     pub(super) fn has_work(&self) -> bool {
-        let has_tasks = !self.tasks.is_empty() || !self.notes.is_empty();
-        self.persist.is_some() || has_tasks || matches!(self.phase, Phase::Over(_))
+        let is_over = matches!(self.phase, Phase::Over(_));
+        !self.tasks.is_empty() || is_over || self.arbiter.has_work()
     }
 
-    /// The member's socket; `None` once the session is over.
-    pub(crate) fn transport(&mut self) -> Option<&mut Transport> {
-        self.transport.as_mut()
+    /// This agent's part among the members of its group; `None` where a store decides.
+    pub(crate) fn members(&self) -> Option<&Members> {
+        self.arbiter.members()
+    }
+
+    /// The same.
+    pub(crate) fn members_mut(&mut self) -> Option<&mut Members> {
+        self.arbiter.members_mut()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
@@ -413,23 +353,11 @@ impl Core {
             Phase::Draining { deadline } | Phase::Leaving { deadline } => Some(deadline),
             Phase::Running | Phase::Over(_) => None,
         };
-        let deadlines = [
-            self.node.poll_timeout(),
-            self.reports.next_deadline(),
-            self.membership.next_deadline(),
-            self.peer_clocks.next_deadline(),
-            self.transport.as_ref().and_then(Transport::next_report),
-            self.transport.as_ref().and_then(Transport::next_look),
-            leaving,
-        ];
-        // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C
-        // programs are run under, as if it read what none of them has set.
-        let earliest = deadlines
-            .map(|at| at.map_or(u64::MAX, Time::as_nanos))
-            .into_iter()
-            .min()
-            .filter(|at| *at != u64::MAX);
-        earliest.map(Time::from_nanos)
+        let as_number = |at: Option<Time>| at.map_or(u64::MAX, Time::as_nanos);
+        let reports = self.reports.next_deadline();
+        let own = as_number(leaving).min(as_number(reports));
+        let earliest = self.arbiter.next_deadline().min(own);
+        (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
     }
 
     /// Whether the agent thread sleeps, and longer than it now may.

@@ -10,14 +10,9 @@ use crate::runtime::api::status::QuorumStatus;
 use crate::runtime::frames::FromAgent;
 use crate::runtime::os::clock::{self, Moment};
 use crate::runtime::request::Granted;
+use crate::runtime::shared::arbiter::Arbiter;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{Held, Sink, Task};
-
-/// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
-/// way. A member has four under way, as long as it is heard in time: that it asks for the status and
-/// the time, and what it answers to both; so there is room for those of 64 members. Of the longest,
-/// so many take 64 MiB.
-const MAX_NOTES: usize = 256;
 
 impl CoreGuard<'_> {
     pub(crate) fn tell(&mut self, event: Event) {
@@ -39,7 +34,6 @@ impl CoreGuard<'_> {
                 }
             }
             Event::Ended { ticket, refusal } => {
-                let node = &self.core.node;
                 let entry = self.core.requests.get(&ticket);
                 let goes_by_loan = entry.is_some_and(|entry| entry.goes_by_loan);
                 let why = match (&self.core.phase, refusal) {
@@ -48,9 +42,7 @@ impl CoreGuard<'_> {
                     (Phase::Draining { .. }, Refusal::Cancelled) => {
                         AcquireError::Closed(SessionEnd::Closed)
                     }
-                    (_, refusal) => {
-                        AcquireError::from_refusal(refusal, || node.quorum(clock::now()))
-                    }
+                    (_, refusal) => self.meaning(refusal),
                 };
                 self.refused(ticket, why);
             }
@@ -106,13 +98,20 @@ impl CoreGuard<'_> {
             }
             Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
             Event::Note { from, bytes } => {
-                if self.core.notes.len() < MAX_NOTES {
-                    self.core.notes.push_back((from, bytes));
-                } else {
-                    self.core.notes_lost += 1;
+                if let Some(members) = self.core.members_mut() {
+                    members.note(from, bytes);
                 }
             }
             Event::Left => self.end(SessionEnd::Closed),
+        }
+    }
+
+    /// What a refusal means to the caller.
+    fn meaning(&self, refusal: Refusal) -> AcquireError {
+        match &self.core.arbiter {
+            Arbiter::Members(members) => {
+                AcquireError::from_refusal(refusal, || members.node.quorum(clock::now()))
+            }
         }
     }
 

@@ -31,7 +31,8 @@ impl CoreGuard<'_> {
 
     /// Who would have to be there for this member to go on; empty if it can.
     pub(crate) fn missing(&self) -> Vec<Missing> {
-        self.core.node.lacking(clock::now())
+        let members = self.core.members();
+        members.map_or_else(Vec::new, |members| members.node.lacking(clock::now()))
     }
 
     pub(crate) fn renewed(&mut self, until: Time) {

@@ -87,7 +87,6 @@ impl CoreGuard<'_> {
         if let Some(mut tracer) = self.core.tracer.take() {
             tracer.note_end(&end);
         }
-        self.core.persist = None;
         self.core.held_back = None;
         self.core.reports.end();
         self.end_change(&end);
@@ -95,9 +94,7 @@ impl CoreGuard<'_> {
         self.note_expiry();
         self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
-        if let Some(transport) = self.core.transport.take() {
-            self.core.last_counters = transport.counters();
-        }
+        self.core.arbiter.end();
         let word = match &end {
             SessionEnd::Closed => "closed",
             _ => "failed",

@@ -6,6 +6,7 @@ use crate::runtime::api::error::StatusError;
 use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::status::MemberState;
 use crate::runtime::os::clock;
+use crate::runtime::shared::arbiter::Members;
 use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::{Entry, Listed};
 
@@ -47,33 +48,16 @@ impl CoreGuard<'_> {
     pub(crate) fn metrics(&self) -> Metrics {
         let (core, identity) = (&*self.core, &self.shared.identity);
         let now = clock::now();
-        let quorum = core.node.quorum(now);
         let mut metrics = Metrics {
             group: identity.settings.group.clone(),
             member: identity.me.as_u16(),
-            epoch: core.node.view().map_or(0, |view| view.epoch.as_u32()),
-            has_quorum: quorum.is_ok(),
             lease: identity.settings.lease,
             lease_remaining: self.lease_remaining(),
             ..Metrics::default()
         };
-        // Also those that nobody is in: a number that is sometimes not there says nothing.
-        metrics.members = MemberState::ALL.map(|state| (state, 0)).into();
-        for &id in core.membership.members().keys() {
-            *metrics.members.entry(self.member_state(id)).or_default() += 1;
+        if let Some(members) = core.members() {
+            self.add_members(members, &mut metrics);
         }
-        let voters = core.node.voters(now);
-        // One that is silent votes as far as anybody knows, and cannot be counted on.
-        let is_missing = |id| quorum.missing.iter().any(|it| it.member == id);
-        let voting = voters
-            .iter()
-            .filter(|(id, votes)| **votes && !is_missing(**id));
-        metrics.voting = voting.count() as u64;
-        metrics.not_voting = voters.len() as u64 - metrics.voting;
-        let rates = core.peer_clocks.rates();
-        metrics.clock_rates = rates
-            .map(|(id, rate)| (id.as_u16(), gain_ppm(rate)))
-            .collect();
         if let Some(clients) = &core.clients {
             metrics.clients = Some(clients.connected);
             metrics.clients_refused = clients.dropped.clone();
@@ -105,6 +89,33 @@ impl CoreGuard<'_> {
             }
         }
         metrics
+    }
+}
+
+impl CoreGuard<'_> {
+    /// What was counted and measured of the members.
+    fn add_members(&self, its: &Members, metrics: &mut Metrics) {
+        let now = clock::now();
+        let quorum = its.node.quorum(now);
+        metrics.epoch = its.node.view().map_or(0, |view| view.epoch.as_u32());
+        metrics.has_quorum = quorum.is_ok();
+        // Also those that nobody is in: a number that is sometimes not there says nothing.
+        metrics.members = MemberState::ALL.map(|state| (state, 0)).into();
+        for &id in its.membership.members().keys() {
+            *metrics.members.entry(self.member_state(id)).or_default() += 1;
+        }
+        let voters = its.node.voters(now);
+        // One that is silent votes as far as anybody knows, and cannot be counted on.
+        let is_missing = |id| quorum.missing.iter().any(|it| it.member == id);
+        let voting = voters
+            .iter()
+            .filter(|(id, votes)| **votes && !is_missing(**id));
+        metrics.voting = voting.count() as u64;
+        metrics.not_voting = voters.len() as u64 - metrics.voting;
+        let rates = its.peer_clocks.rates();
+        metrics.clock_rates = rates
+            .map(|(id, rate)| (id.as_u16(), gain_ppm(rate)))
+            .collect();
     }
 }
 

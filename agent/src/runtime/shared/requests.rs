@@ -138,8 +138,8 @@ impl CoreGuard<'_> {
 
     /// Who leads, as far as is known here.
     pub(crate) fn leader(&self, lock: &LockName) -> Option<Leader> {
-        let leader = self.core.node.leader(lock);
-        leader.map(|leader| self.as_told(leader))
+        let leader = self.core.members()?.node.leader(lock)?;
+        Some(self.as_told(leader))
     }
 
     pub(super) fn as_told(&self, leader: election::Leader) -> Leader {

@@ -9,6 +9,7 @@ use crate::runtime::api::error::SessionEnd;
 use crate::runtime::net::aead::KeyRing;
 use crate::runtime::net::transport::{Received, Transport};
 use crate::runtime::os::clock;
+use crate::runtime::shared::arbiter::Members;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::Task;
 use crate::runtime::shared::wakeup::Wakeup;
@@ -22,7 +23,8 @@ const ACTIVE: Duration = Duration::from_millis(20);
 impl CoreGuard<'_> {
     /// Whether something may be at the sockets of which no event tells.
     pub(crate) fn must_look(&self) -> bool {
-        let transport = self.core.transport.as_ref();
+        let members = self.core.members();
+        let transport = members.and_then(|members| members.transport.as_ref());
         let next = transport.and_then(Transport::next_look);
         next.is_some_and(|at| at <= clock::now())
     }
@@ -30,14 +32,18 @@ impl CoreGuard<'_> {
     /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
     /// there may be more.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
-        let mut buffer = mem::take(&mut self.core.buffer);
+        let Some(members) = self.core.members_mut() else {
+            return false;
+        };
+        let mut buffer = mem::take(&mut members.buffer);
         let mut more = true;
-        self.core
-            .transport
+        members
+            .transport()
             .iter_mut()
-            .for_each(Transport::begin_turn);
+            .for_each(|it| it.begin_turn());
         for _ in 0..limit {
-            let Some(transport) = &mut self.core.transport else {
+            let members = self.core.members_mut();
+            let Some(transport) = members.and_then(Members::transport) else {
                 break;
             };
             match transport.receive(&mut buffer) {
@@ -54,22 +60,19 @@ impl CoreGuard<'_> {
                 }
             }
         }
-        self.core.buffer = buffer;
+        if let Some(members) = self.core.members_mut() {
+            members.buffer = buffer;
+        }
         more && self.end_of_session().is_none()
     }
 
     /// Steps the protocol if its timer has run out; ends a leave that took too long.
     pub(crate) fn expire(&mut self) {
         let now = clock::now();
-        if self
-            .core
-            .node
-            .poll_timeout()
-            .is_some_and(|timeout| timeout <= now)
-        {
+        if self.core.arbiter.poll_timeout().is_some_and(|at| at <= now) {
             self.step(Input::Timeout);
         }
-        if let Some(transport) = &mut self.core.transport {
+        if let Some(transport) = self.core.members_mut().and_then(Members::transport) {
             transport.report();
             transport.open_wanted();
         }
@@ -90,14 +93,14 @@ impl CoreGuard<'_> {
 
     /// The group's keys are these from now on.
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
-        if let Some(transport) = &mut self.core.transport {
+        if let Some(transport) = self.core.members_mut().and_then(Members::transport) {
             transport.change_keys(keys);
         }
     }
 
     /// What is to be put on disk now.
     pub(crate) fn take_persist(&mut self) -> Option<Record> {
-        self.core.persist.take()
+        self.core.members_mut()?.persist.take()
     }
 
     /// What became of the record that was last taken: why it is not on disk; and how long it took.
@@ -115,7 +118,7 @@ impl CoreGuard<'_> {
 
     /// What another agent sent first of what has not been read.
     pub(crate) fn take_note(&mut self) -> Option<(NodeId, Vec<u8>)> {
-        self.core.notes.pop_front()
+        self.core.members_mut()?.notes.pop_front()
     }
 
     /// Until when the loop may sleep, which also wants to go round at `also`; its thread must do so

@@ -11,34 +11,39 @@ use crate::runtime::observe::counters::Counters;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 
 impl CoreGuard<'_> {
+    /// The member's sockets, while there are any.
+    fn transport(&self) -> Option<&Transport> {
+        self.core.members()?.transport.as_ref()
+    }
+
     /// The member's sockets; none once the session is over.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
-        let transport = self.core.transport.as_ref();
+        let transport = self.transport();
         transport.map(Transport::sockets).into_iter().flatten()
     }
 
     /// The members from whose addresses floods come.
     pub(crate) fn flooded(&self) -> impl Iterator<Item = NodeId> {
-        let transport = self.core.transport.as_ref();
+        let transport = self.transport();
         transport.map(Transport::flooded).into_iter().flatten()
     }
 
     /// What is wrong with all that comes from that member's address, if its key or its version
     /// differs from ours.
     pub(crate) fn fault_of(&self, member: NodeId) -> Option<String> {
-        let transport = self.core.transport.as_ref();
+        let transport = self.transport();
         let fault = transport.and_then(|transport| transport.fault_of(member));
         fault.map(|fault| format!("what comes from its address {fault}"))
     }
 
     /// What there is to tell of multicast.
     pub(crate) fn multicast(&self) -> Option<MulticastStatus> {
-        self.core.transport.as_ref()?.multicast()
+        self.transport()?.multicast()
     }
 
     /// The ids of the keys that open datagrams; the first one seals.
     pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> {
-        let transport = self.core.transport.iter();
+        let transport = self.transport().into_iter();
         transport.flat_map(Transport::keys)
     }
 
@@ -48,16 +53,15 @@ impl CoreGuard<'_> {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let core = &*self.core;
-        let transport = core
-            .transport
-            .as_ref()
-            .map_or(core.last_counters, Transport::counters);
+        let Some(members) = self.core.members() else {
+            return Counters::default();
+        };
+        let transport = members.transport.as_ref();
         Counters {
-            node: core.node.counters().clone(),
-            transport,
-            notes_lost: core.notes_lost,
-            notes_malformed: core.notes_malformed,
+            node: members.node.counters().clone(),
+            transport: transport.map_or(members.last_counters, Transport::counters),
+            notes_lost: members.notes_lost,
+            notes_malformed: members.notes_malformed,
         }
     }
 

@@ -41,7 +41,10 @@ impl CoreGuard<'_> {
         let Some(lent) = lent.filter(|lent| lent.ticket.is_some() && entry.held.is_some()) else {
             return;
         };
-        let waiting = self.core.node.in_the_way_of_loan(&entry.lock, MOST);
+        let Some(members) = self.core.members() else {
+            return;
+        };
+        let waiting = members.node.in_the_way_of_loan(&entry.lock, MOST);
         let waits_by_loan = |ticket: &Ticket| {
             self.core.requests.get(ticket).is_some_and(|entry| {
                 let Sink::Client { client, .. } = &entry.sink else {

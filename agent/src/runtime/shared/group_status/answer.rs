@@ -11,21 +11,29 @@ use crate::runtime::api::status::{
 };
 use crate::runtime::net::address::Address;
 use crate::runtime::os::clock;
+use crate::runtime::shared::arbiter::Members;
 use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::entry::Listed;
 use crate::runtime::shared::group_status::{ITEM_LEN, Identity, Part, PartLock};
 
 impl CoreGuard<'_> {
     pub(super) fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
+        match self.core.members() {
+            Some(its) => self.put_members_together(its, parts),
+            None => Status::default(),
+        }
+    }
+
+    fn put_members_together(&self, its: &Members, parts: BTreeMap<NodeId, Part>) -> Status {
         let identity = &self.shared.identity;
         let now = clock::now();
-        let votes = self.core.node.voters(now);
-        let quorum = self.core.node.quorum(now);
-        let members = self.core.membership.members().iter();
+        let votes = its.node.voters(now);
+        let quorum = its.node.quorum(now);
+        let members = its.membership.members().iter();
         let mut members: Vec<_> = members
-            .map(|(&id, address)| self.member((id, address), &votes, &quorum))
+            .map(|(&id, address)| self.member(its, (id, address), &votes, &quorum))
             .collect();
-        let in_quarantine = self.core.node.locks().filter(|lock| lock.is_quarantined);
+        let in_quarantine = its.node.locks().filter(|lock| lock.is_quarantined);
         let in_quarantine: BTreeSet<_> = in_quarantine.map(|lock| lock.name).collect();
         let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
         for (id, part) in parts {
@@ -58,7 +66,7 @@ impl CoreGuard<'_> {
         let group = identity.settings.group.clone();
         let mut quorum = QuorumStatus::of(quorum, now);
         if let Some(listed) = &identity.file_voters
-            && self.core.membership.is_other_than_agreed(listed)
+            && its.membership.is_other_than_agreed(listed)
         {
             quorum.file_voters = listed.iter().map(|id| id.as_u16()).collect();
         }
@@ -67,11 +75,11 @@ impl CoreGuard<'_> {
             member: identity.me.as_u16(),
             quorum,
             failure: identity.settings.failure.to_string(),
-            epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
+            epoch: its.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,
             locks,
             multicast: self.multicast(),
-            protection: Some(self.protection()),
+            protection: Some(self.protection(its)),
             clients: self.core.clients.clone().map(|clients| ClientsStatus {
                 waits_for_former: self.core.held_back.is_some(),
                 ..clients
@@ -82,6 +90,7 @@ impl CoreGuard<'_> {
     /// `votes`: those who are to vote, and whether each does.
     fn member(
         &self,
+        its: &Members,
         (id, address): (NodeId, &Address),
         votes: &BTreeMap<NodeId, bool>,
         quorum: &QuorumOverview,
@@ -96,8 +105,8 @@ impl CoreGuard<'_> {
             _ if fault.is_some() => fault.unwrap_or_default(),
             _ if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
             _ if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
-            _ if state == MemberState::Suspect => self.silence(id),
-            _ => self.core.peer_clocks.complaint(id).unwrap_or_default(),
+            _ if state == MemberState::Suspect => silence(its, id),
+            _ => its.peer_clocks.complaint(id).unwrap_or_default(),
         };
         MemberStatus {
             id: id.as_u16(),
@@ -105,13 +114,6 @@ impl CoreGuard<'_> {
             state,
             detail,
         }
-    }
-
-    /// For how long nothing was heard from that member.
-    fn silence(&self, id: NodeId) -> String {
-        let heard = self.core.node.last_heard(id);
-        let silent = heard.map(|heard| clock::now().since(heard).as_secs());
-        silent.map_or_else(String::new, |seconds| format!("silent for {seconds} s"))
     }
 
     /// What this member knows of its own callers, in about `room` bytes.
@@ -155,6 +157,13 @@ impl CoreGuard<'_> {
     }
 }
 
+/// For how long nothing was heard from that member.
+fn silence(its: &Members, id: NodeId) -> String {
+    let heard = its.node.last_heard(id);
+    let silent = heard.map(|heard| clock::now().since(heard).as_secs());
+    silent.map_or_else(String::new, |seconds| format!("silent for {seconds} s"))
+}
+
 /// Adds a caller to the holders or the waiters.
 fn list(lock: &mut PartLock, entry: &Listed<'_>, identity: &Identity) {
     let (member, host) = (identity.me.as_u16(), identity.host.clone());
@@ -182,10 +191,10 @@ fn list(lock: &mut PartLock, entry: &Listed<'_>, identity: &Identity) {
 
 impl CoreGuard<'_> {
     /// How this member's datagrams are protected.
-    fn protection(&self) -> Protection {
+    fn protection(&self, its: &Members) -> Protection {
         let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
         // On loopback any user of the host can send some; to a Unix datagram address nobody else can.
-        let mut addresses = self.core.membership.members().values();
+        let mut addresses = its.membership.members().values();
         let insecure = keys.is_empty() && addresses.any(|it| matches!(it, Address::Udp(_)));
         let counters = self.counters();
         let dropped = counters.dropped();
@@ -206,7 +215,9 @@ impl CoreGuard<'_> {
     }
 
     pub(in crate::runtime::shared) fn member_state(&self, id: NodeId) -> MemberState {
-        let node = &self.core.node;
+        let Some(Members { node, .. }) = self.core.members() else {
+            return MemberState::Unknown;
+        };
         match node.peer_state(id) {
             PeerState::Up if node.is_in_view(id) => MemberState::Alive,
             PeerState::Up => MemberState::Joining,
@@ -219,7 +230,8 @@ impl CoreGuard<'_> {
 
     /// How the locks are served. While the group is asked how, it is not known yet.
     fn algorithms(&self) -> BTreeMap<&LockName, Algorithm> {
-        let locks = self.core.node.locks();
+        let members = self.core.members().into_iter();
+        let locks = members.flat_map(|members| members.node.locks());
         locks
             .filter_map(|lock| Some((lock.name, lock.spec?.algorithm)))
             .collect()

@@ -90,10 +90,10 @@ impl CoreGuard<'_> {
     }
 
     /// The other members that would answer.
-    fn heard(&self) -> BTreeSet<NodeId> {
-        let members = self.core.membership.members().keys().copied();
-        members
-            .filter(|&id| id != self.shared.identity.me)
+    pub(in crate::runtime::shared) fn heard(&self) -> BTreeSet<NodeId> {
+        let members = self.core.members().into_iter();
+        let ids = members.flat_map(|members| members.membership.members().keys().copied());
+        ids.filter(|&id| id != self.shared.identity.me)
             .filter(|&id| self.is_heard(id))
             .collect()
     }
@@ -102,7 +102,7 @@ impl CoreGuard<'_> {
     /// is missing from the report, as one that does not answer.
     pub(crate) fn handle_note(&mut self, from: NodeId, bytes: &[u8]) {
         let Some((&VERSION, body)) = bytes.split_first() else {
-            self.core.notes_malformed += 1;
+            self.note_is_malformed();
             return;
         };
         match postcard::from_bytes(body) {
@@ -122,9 +122,15 @@ impl CoreGuard<'_> {
             Ok(Note::AskTime { asked_ns }) => self.answer_time(from, asked_ns),
             Ok(Note::Time { incarnation, reply }) => self.hear_time(from, incarnation, reply),
             Err(error) => {
-                self.core.notes_malformed += 1;
+                self.note_is_malformed();
                 tracing::debug!("a note of member {from} cannot be read: {error}");
             }
+        }
+    }
+
+    fn note_is_malformed(&mut self) {
+        if let Some(members) = self.core.members_mut() {
+            members.notes_malformed += 1;
         }
     }
 
@@ -153,7 +159,11 @@ impl CoreGuard<'_> {
         askers: Vec<Asker>,
     ) -> Report {
         // No more than a message has room for; of this member at least what it would tell others.
-        let members = self.core.membership.members().len() * 2 * ITEM_LEN;
+        let members = self
+            .core
+            .members()
+            .map_or(0, |it| it.membership.members().len());
+        let members = members * 2 * ITEM_LEN;
         let room = MAX_FROM_AGENT.saturating_sub(len + members + HEADER_LEN);
         let room = room.max(MAX_PART);
         parts.insert(self.shared.identity.me, self.own_part(room));

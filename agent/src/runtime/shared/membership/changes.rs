@@ -2,7 +2,6 @@
 //! answered then, or when that has taken too long.
 
 use std::collections::BTreeSet;
-use std::mem;
 
 use crossbeam_channel::bounded;
 
@@ -50,7 +49,11 @@ impl CoreGuard<'_> {
             let end = ChangeError::Closed(end.clone());
             return self.answer_change(asker, Err(end));
         }
-        match self.core.membership.consider(&change) {
+        let Some(members) = self.core.members() else {
+            let why = "locks are kept in a store here, and agents need not be listed".to_owned();
+            return self.answer_change(asker, Err(ChangeError::Refused(why)));
+        };
+        match members.membership.consider(&change) {
             Err(why) => return self.answer_change(asker, Err(ChangeError::Refused(why))),
             // A member that is in no view, or alone, may know of former views only.
             Ok(true) if self.is_current() => return self.answer_change(asker, Ok(())),
@@ -63,7 +66,8 @@ impl CoreGuard<'_> {
             caller,
             asker,
         };
-        if let Some(before) = self.core.membership.asked.replace(asked) {
+        let members = self.core.members_mut();
+        if let Some(before) = members.and_then(|it| it.membership.asked.replace(asked)) {
             self.answer_change(before.asker, Err(ChangeError::Replaced));
         }
         self.step(Input::Command(&Command::Change(change)));
@@ -72,25 +76,34 @@ impl CoreGuard<'_> {
     /// Whether what this member knows is what the group has agreed on, as far as it can tell.
     fn is_current(&self) -> bool {
         let me = self.shared.identity.me;
-        self.core.node.is_in_view(me) && self.missing().is_empty()
+        let members = self.core.members();
+        let is_in_view = members.is_some_and(|members| members.node.is_in_view(me));
+        is_in_view && self.missing().is_empty()
     }
 
     /// A view says who may be a member.
     pub(crate) fn read_book(&mut self, overrides: MembershipOverrides) {
         let is_removed = overrides.removed.contains(&self.shared.identity.me);
-        let were_others = self.core.membership.overrides.voters != overrides.voters;
-        if self.core.membership.has_read {
-            let asked = self.core.membership.asked.as_ref();
+        let Some(membership) = self.core.members().map(|members| &members.membership) else {
+            return;
+        };
+        let were_others = membership.overrides.voters != overrides.voters;
+        if membership.has_read {
+            let asked = membership.asked.as_ref();
             let asked = asked.filter(|asked| overrides.has(&asked.change));
-            let before = &self.core.membership.overrides;
+            let before = &membership.overrides;
             self.audit_changes(before, &overrides, asked.map(|asked| &asked.caller));
         }
-        self.core.membership.read(overrides);
+        let Some(members) = self.core.members_mut() else {
+            return;
+        };
+        let membership = &mut members.membership;
+        membership.read(overrides);
         if let Some(listed) = &self.shared.identity.file_voters
             && were_others
-            && self.core.membership.is_other_than_agreed(listed)
+            && membership.is_other_than_agreed(listed)
         {
-            let agreed = &self.core.membership.overrides.voters;
+            let agreed = &membership.overrides.voters;
             tracing::warn!(
                 event = "voters-differ",
                 "this file lists other voters ({}) than the group has agreed on ({}), and is not \
@@ -99,11 +112,9 @@ impl CoreGuard<'_> {
                 ids(agreed)
             );
         }
-        let known = self.core.membership.known.clone();
-        if let Some(transport) = self.core.transport() {
-            transport.read(&known);
+        if let Some(transport) = &mut members.transport {
+            transport.read(&membership.known);
         }
-        let membership = &mut self.core.membership;
         let done = membership
             .asked
             .take_if(|asked| membership.overrides.has(&asked.change));
@@ -117,7 +128,8 @@ impl CoreGuard<'_> {
 
     /// Only the files say who is a member.
     pub(crate) fn refuse_change(&mut self) {
-        if let Some(asked) = self.core.membership.asked.take() {
+        let members = self.core.members_mut();
+        if let Some(asked) = members.and_then(|it| it.membership.asked.take()) {
             self.answer_change(asked.asker, Err(ChangeError::FilesOnly));
         }
     }
@@ -125,12 +137,9 @@ impl CoreGuard<'_> {
     /// Ends a change that has taken too long.
     pub(crate) fn expire_change(&mut self) {
         let now = clock::now();
-        let due = self
-            .core
-            .membership
-            .asked
-            .take_if(|asked| asked.deadline <= now);
-        if let Some(due) = due {
+        let is_due = |asked: &mut Asked| asked.deadline <= now;
+        let members = self.core.members_mut();
+        if let Some(due) = members.and_then(|it| it.membership.asked.take_if(is_due)) {
             let missing = self.missing();
             self.answer_change(due.asker, Err(ChangeError::NoQuorum { missing }));
         }
@@ -138,7 +147,8 @@ impl CoreGuard<'_> {
 
     /// The session is over.
     pub(crate) fn end_change(&mut self, end: &SessionEnd) {
-        if let Some(asked) = mem::take(&mut self.core.membership.asked) {
+        let members = self.core.members_mut();
+        if let Some(asked) = members.and_then(|it| it.membership.asked.take()) {
             self.answer_change(asked.asker, Err(ChangeError::Closed(end.clone())));
         }
     }

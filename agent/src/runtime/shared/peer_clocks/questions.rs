@@ -11,16 +11,18 @@ impl CoreGuard<'_> {
     /// Asks the next member for its time, if it is time for that.
     pub(crate) fn ask_for_time(&mut self) {
         let now = clock::now();
-        if self.end_of_session().is_some() {
-            self.core.peer_clocks.next = None;
+        let is_over = self.end_of_session().is_some();
+        let Some(members) = self.core.members_mut() else {
             return;
-        }
-        match self.core.peer_clocks.next {
+        };
+        let clocks = &mut members.peer_clocks;
+        match clocks.next {
+            _ if is_over => clocks.next = None,
             Some(next) if next > now => {}
             // A group of one has nobody to ask.
-            _ if self.core.membership.members().len() < 2 => self.core.peer_clocks.next = None,
+            _ if members.membership.members().len() < 2 => clocks.next = None,
             next => {
-                self.core.peer_clocks.next = Some(now + EVERY);
+                clocks.next = Some(now + EVERY);
                 if next.is_some() {
                     self.ask_next(now);
                 }
@@ -29,17 +31,18 @@ impl CoreGuard<'_> {
     }
 
     fn ask_next(&mut self, now: Time) {
-        let members = self.core.membership.members().keys().copied();
-        let others: Vec<_> = members
-            .filter(|&id| id != self.shared.identity.me && self.is_heard(id))
-            .collect();
-        let last = self.core.peer_clocks.last;
+        let others: Vec<_> = self.heard().into_iter().collect();
+        let Some(members) = self.core.members_mut() else {
+            return;
+        };
+        let clocks = &mut members.peer_clocks;
+        let last = clocks.last;
         let after = others.iter().find(|&&id| Some(id) > last);
         let Some(&to) = after.or(others.first()) else {
             return;
         };
-        self.core.peer_clocks.last = Some(to);
-        let known = self.core.peer_clocks.peers.entry(to);
+        clocks.last = Some(to);
+        let known = clocks.peers.entry(to);
         let asked_ns = known.or_insert_with(|| PeerClock::new(0)).filter.ask(now);
         self.send_note(to, &Note::AskTime { asked_ns });
     }
@@ -47,7 +50,10 @@ impl CoreGuard<'_> {
     /// Answers a member that asks for the time here.
     pub(crate) fn answer_time(&mut self, to: NodeId, asked_ns: u64) {
         let received_ns = clock::now().as_nanos();
-        let incarnation = self.core.node.incarnation().0;
+        let Some(members) = self.core.members() else {
+            return;
+        };
+        let incarnation = members.node.incarnation().0;
         let reply = Reply {
             asked_ns,
             received_ns,
@@ -64,7 +70,8 @@ impl CoreGuard<'_> {
     /// The same; the answer came at `now`.
     fn take_time(&mut self, from: NodeId, incarnation: u64, reply: Reply, now: Time) {
         let core = &mut *self.core;
-        let Some(known) = core.peer_clocks.peers.get_mut(&from) else {
+        let members = core.arbiter.members_mut();
+        let Some(known) = members.and_then(|its| its.peer_clocks.peers.get_mut(&from)) else {
             return;
         };
         // What was not asked for or does not fit together tells nothing; another answer comes soon.
@@ -140,13 +147,14 @@ mod tests {
         let estimate = loop {
             let mut core = agents[0].shared.lock_core();
             let now = clock::now();
-            let known = core.core.peer_clocks.peers.get(&id(2));
+            let clocks = &mut core.core.members_mut().unwrap().peer_clocks;
+            let known = clocks.peers.get(&id(2));
             if let Some(estimate) = known.and_then(|known| known.filter.estimate(now)) {
                 break estimate;
             }
             assert!(now < deadline, "no answer came");
             // As if the ten seconds were over.
-            core.core.peer_clocks.next = Some(now);
+            clocks.next = Some(now);
             core.finish_as_application();
             std::thread::sleep(Duration::from_millis(50));
         };
@@ -157,6 +165,8 @@ mod tests {
                 .shared
                 .lock_core()
                 .core
+                .members()
+                .unwrap()
                 .peer_clocks
                 .complaint(id(2)),
             None
@@ -169,7 +179,8 @@ mod tests {
         for i in 1..=3 {
             let mut core = agent.shared.lock_core();
             let now = Time::from_nanos(start + i * 20_000_000_000);
-            let known = core.core.peer_clocks.peers.entry(id(2));
+            let clocks = &mut core.core.members_mut().unwrap().peer_clocks;
+            let known = clocks.peers.entry(id(2));
             let known = known.or_insert_with(|| PeerClock::new(incarnation));
             let asked_ns = known.filter.ask(now);
             let there = i * 20_000_000_000 / 100 * percent;
