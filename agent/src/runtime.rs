@@ -39,6 +39,8 @@ mod skipped;
 #[cfg(test)]
 mod warnings;
 
+#[cfg(feature = "store")]
+pub use agent::LedgerOptions;
 pub use agent::driven::Driver;
 pub use agent::{Agent, Options, StartError, recover};
 pub use api::caller::{Caller, Purpose, as_told, command_line};
@@ -46,7 +48,7 @@ pub use api::description::Description;
 pub use api::error::{
     AcquireError, ChangeError, ProcessError, ReleaseError, SessionEnd, SignalError, StatusError,
 };
-pub use api::events::{AgentEvent, Leader, Observed};
+pub use api::events::{AgentEvent, Leader, LeaderProcess, Observed};
 pub use api::patience::Patience;
 pub use api::{audit, metrics, status};
 pub use client::{Client, ClientLoan, ConnectError, Turn};
@@ -57,6 +59,8 @@ pub use net::address::{self, Address, AddressError, MulticastAddress};
 #[doc(hidden)]
 pub use net::aead;
 pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS, key_ids};
+#[cfg(feature = "store")]
+pub use net::console::StoreConsole;
 pub use net::transport::{
     BindError, DATAGRAM, Faults, RECEIVE_BUFFER, SocketHolder, TransportCounters, holder_of,
     try_filter,

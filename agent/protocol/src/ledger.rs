@@ -340,6 +340,11 @@ impl Ledger {
         })
     }
 
+    /// Why there is no connection, as far as it is known; empty if there is one.
+    pub fn reason(&self) -> &str {
+        &self.link.reason
+    }
+
     /// What was counted since the start.
     pub const fn counters(&self) -> &LedgerCounters {
         &self.counters

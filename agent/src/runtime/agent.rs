@@ -5,6 +5,8 @@ mod event_loop;
 mod options;
 mod start;
 mod start_error;
+#[cfg(feature = "store")]
+mod start_ledger;
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -17,6 +19,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 use crate::protocol::{Change, ClusterId, LockName, LockSpec, Mode, NodeId};
 use crate::runtime::agent::driven::Driver;
+use crate::runtime::agent::event_loop::EventLoop;
 use crate::runtime::agent::start::{prepare, system};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
@@ -37,6 +40,8 @@ use crate::runtime::shared::wakeup::Wakeup;
 
 pub use options::Options;
 pub use start_error::StartError;
+#[cfg(feature = "store")]
+pub use start_ledger::LedgerOptions;
 
 /// A running agent. Dropping it closes it.
 ///
@@ -58,7 +63,36 @@ impl Agent {
     /// If the state directory, the address or the socket cannot be had (another process may have
     /// them), or the system refuses a thread, memory or descriptors. Nothing is left behind.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let event_loop = prepare(options, Wakeup::thread)?;
+        Self::with_thread(prepare(options, Wakeup::thread)?)
+    }
+
+    /// Starts an agent whose locks are kept in a store. It connects in the background, and the first
+    /// requests wait for that, at most a lease.
+    ///
+    /// # Errors
+    /// If the socket or the state directory cannot be had, or the system refuses a thread, memory or
+    /// descriptors.
+    #[cfg(feature = "store")]
+    pub fn start_ledger(options: LedgerOptions) -> Result<Self, StartError> {
+        Self::with_thread(start_ledger::prepare(options, Wakeup::thread)?)
+    }
+
+    /// The same without a thread, as by [`Agent::start_driven`].
+    ///
+    /// # Errors
+    /// As for [`Agent::start_ledger`], and [`StartError::Service`].
+    #[cfg(feature = "store")]
+    pub fn start_driven_ledger(options: LedgerOptions) -> Result<(Self, Driver), StartError> {
+        if options.socket.is_some() {
+            return Err(StartError::Service);
+        }
+        Ok(Self::without_thread(start_ledger::prepare(
+            options,
+            Wakeup::callers,
+        )?))
+    }
+
+    fn with_thread(event_loop: EventLoop) -> Result<Self, StartError> {
         let event_loop = event_loop
             .start_disk()
             .map_err(system("start the disk's thread"))?;
@@ -89,13 +123,15 @@ impl Agent {
     /// As for [`Agent::start`].
     #[doc(hidden)]
     pub fn driven(options: Options) -> Result<(Self, Driver), StartError> {
-        let event_loop = prepare(options, Wakeup::callers)?;
+        Ok(Self::without_thread(prepare(options, Wakeup::callers)?))
+    }
+
+    fn without_thread(event_loop: EventLoop) -> (Self, Driver) {
         let agent = Self {
             shared: event_loop.shared(),
             thread: Mutex::new(None),
         };
-        let driver = Driver::new(event_loop);
-        Ok((agent, driver))
+        (agent, Driver::new(event_loop))
     }
 
     /// Waits for `lock`, for itself alone, as long as `patience` says. Threads of one agent that want the same lock
@@ -195,12 +231,22 @@ impl Agent {
         if self.shared.stamp.is_child() {
             return Observed::over();
         }
-        self.shared.lock_core().observe(lock, map)
+        let mut core = self.shared.lock_core();
+        // First: what is told at once is told to this listener too.
+        let observed = core.observe(lock, map);
+        core.begin_to_observe(lock);
+        core.finish_as_application();
+        observed
+    }
+
+    /// Whether a store has the locks.
+    pub fn is_in_store(&self) -> bool {
+        self.shared.identity.is_in_store
     }
 
     /// How the configuration says that `lock` is served.
     pub fn describe(&self, lock: &LockName) -> Description {
-        Description::of(lock, &self.shared.identity.settings)
+        Description::of(lock, &self.shared.identity)
     }
 
     /// What the agent has counted. In a forked child all is zero.

@@ -2,4 +2,8 @@
 
 pub mod address;
 pub mod aead;
+#[cfg(feature = "store")]
+pub(crate) mod console;
+#[cfg(feature = "store")]
+pub(crate) mod streams;
 pub(crate) mod transport;

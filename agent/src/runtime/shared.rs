@@ -27,6 +27,8 @@ pub(crate) mod peer_clocks;
 mod requests;
 mod round;
 mod sockets;
+#[cfg(feature = "store")]
+pub(crate) mod store;
 pub(crate) mod wakeup;
 
 pub(crate) use core_guard::Shared;

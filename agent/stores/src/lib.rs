@@ -34,6 +34,31 @@ pub use url::{Kind, StoreUrl, UrlError};
 /// # Errors
 /// If this was built without the feature for that kind, or no host is named.
 pub fn open(kind: Kind, options: StoreOptions) -> Result<Box<dyn Store>, String> {
+    client(kind, options, false)
+}
+
+/// The same, and when it is connected it first makes in the store what has to be there.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_to_initialize(kind: Kind, options: StoreOptions) -> Result<Box<dyn Store>, String> {
+    client(kind, options, true)
+}
+
+/// The statements that make in such a store what has to be there; `None` if nothing has to.
+pub const fn schema(kind: Kind) -> Option<&'static str> {
+    match kind {
+        #[cfg(feature = "postgresql")]
+        Kind::Postgresql => Some(postgresql::SCHEMA),
+        _ => None,
+    }
+}
+
+fn client(
+    kind: Kind,
+    options: StoreOptions,
+    is_to_initialize: bool,
+) -> Result<Box<dyn Store>, String> {
     if options.hosts.is_empty() {
         return Err("a store has at least one host, and none is named".to_owned());
     }
@@ -42,6 +67,10 @@ pub fn open(kind: Kind, options: StoreOptions) -> Result<Box<dyn Store>, String>
         Kind::Etcd => Ok(Box::new(etcd::Etcd::new(options))),
         #[cfg(not(feature = "etcd"))]
         Kind::Etcd => Err("this was built without etcd: build it with the feature etcd".to_owned()),
+        #[cfg(feature = "postgresql")]
+        Kind::Postgresql if is_to_initialize => {
+            Ok(Box::new(postgresql::Postgresql::initializing(options)))
+        }
         #[cfg(feature = "postgresql")]
         Kind::Postgresql => Ok(Box::new(postgresql::Postgresql::new(options))),
         #[cfg(not(feature = "postgresql"))]

@@ -230,6 +230,7 @@ impl Postgresql {
                 };
                 let facts = StoreFacts {
                     may_forget: !findings.doubts.is_empty(),
+                    doubts: findings.doubts.clone(),
                     identity: findings.identity.clone(),
                 };
                 self.findings = Some(findings.clone());

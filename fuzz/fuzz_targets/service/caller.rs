@@ -404,8 +404,8 @@ impl Caller {
     }
 
     /// Who leads, as far as it knows.
-    pub(super) fn leaders(&self) -> impl Iterator<Item = (&LockName, Option<Leader>)> {
-        self.observed.iter().map(|(lock, leader)| (lock, *leader))
+    pub(super) fn leaders(&self) -> impl Iterator<Item = (&LockName, &Option<Leader>)> {
+        self.observed.iter()
     }
 
     /// What it waits for, besides requests.

@@ -58,6 +58,7 @@ impl Store {
 
     pub(super) fn facts(&self) -> StoreFacts {
         StoreFacts {
+            doubts: Vec::new(),
             may_forget: self.may_forget,
             identity: self.identity.to_string(),
         }

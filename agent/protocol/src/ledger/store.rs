@@ -137,6 +137,8 @@ pub enum Reply {
 pub struct StoreFacts {
     /// Whether the store can lose writes that it has acknowledged.
     pub may_forget: bool,
+    /// Why it can, and what else is worth knowing, in words, for whoever asks.
+    pub doubts: Vec<String>,
     /// Which store it is: the cluster id, the timeline. Another store under the same address, or one that
     /// was restored from a backup, has another identity, and ends the session.
     pub identity: String,

@@ -90,6 +90,12 @@ impl Survey {
         }
     }
 
+    /// The same from the beginning, after an answer that was lost.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self::new(&self.group)
+    }
+
     /// What to submit now; `None` while that is under way, and when nothing is left to be asked.
     pub fn op(&mut self) -> Option<Op> {
         let prefix = self.prefix().filter(|_| !self.is_asked)?;

@@ -74,6 +74,7 @@ impl Bench {
 
     fn up(&mut self, agent: usize) {
         let facts = StoreFacts {
+            doubts: Vec::new(),
             may_forget: self.may_forget,
             identity: self.identity.clone(),
         };

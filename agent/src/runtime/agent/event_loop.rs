@@ -233,6 +233,8 @@ impl EventLoop {
     fn step(&mut self) -> Work {
         let persisted = match &mut self.files.disk {
             Disk::Here(_) => None,
+            #[cfg(feature = "store")]
+            Disk::Unused(_) => None,
             Disk::Thread(disk) => {
                 disk.tell_if_slow(self.shared.identity.settings.lease);
                 let outcome = disk.take_outcome();
@@ -269,6 +271,8 @@ impl EventLoop {
             let persisted = match &mut self.files.disk {
                 Disk::Here(state) => state.write(record),
                 Disk::Thread(disk) => return disk.write(record),
+                #[cfg(feature = "store")]
+                Disk::Unused(_) => return,
             };
             let persisted = logged(persisted.map_err(|error| error.to_string()));
             let took = clock::now().since(begun);
@@ -300,6 +304,8 @@ impl EventLoop {
         match &mut self.files.disk {
             Disk::Here(state) => state.prepare(),
             Disk::Thread(_) => Ok(()),
+            #[cfg(feature = "store")]
+            Disk::Unused(_) => Ok(()),
         }
     }
 

@@ -117,10 +117,7 @@ pub(super) fn prepare(
         seed: chance()?,
     };
     let node = Node::new(config, boot, clock::now());
-    let host = nix::unistd::gethostname().map_or_else(
-        |_| String::new(),
-        |name| name.to_string_lossy().into_owned(),
-    );
+    let host = host_name();
     let has_thread = matches!(wakeup, Wakeup::Thread(_));
     let incarnation = node.incarnation();
     let trace =
@@ -130,6 +127,7 @@ pub(super) fn prepare(
         me,
         file_voters: Some(listed).filter(|_| voters_are_listed),
         settings,
+        is_in_store: false,
         host,
         command_lines,
         place,
@@ -164,8 +162,17 @@ pub(super) fn prepare(
     Ok(event_loop)
 }
 
+/// What this host is called.
+pub(super) fn host_name() -> String {
+    let name = nix::unistd::gethostname();
+    name.map_or_else(
+        |_| String::new(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
 /// A number by chance.
-fn chance() -> Result<u64, StartError> {
+pub(super) fn chance() -> Result<u64, StartError> {
     // The kernel's: what a process keeps for itself, as the standard library's `RandomState` does, a
     // forked child and its parent go on with alike.
     getrandom::u64()

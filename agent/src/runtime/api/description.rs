@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{Failure, LockName, LockSpec, Settings};
+use crate::protocol::{Failure, LockName, LockSpec};
+use crate::runtime::shared::group_status::Identity;
 
 /// How the group's configuration says that a lock is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,16 +15,20 @@ pub struct Description {
     /// Whether a majority decides who belongs to the group. Then no algorithm is served that lets
     /// two in with some probability.
     pub by_quorum: bool,
+    /// Whether a store has the locks, all of which its ledger serves then.
+    pub is_in_store: bool,
 }
 
 impl Description {
-    pub(crate) fn of(lock: &LockName, settings: &Settings) -> Self {
+    pub(crate) fn of(lock: &LockName, identity: &Identity) -> Self {
+        let settings = &identity.settings;
         let listed = settings.locks.get(lock).copied();
         let spec = listed.unwrap_or_else(|| LockSpec::exclusive(settings.algorithm));
         Self {
             spec,
             is_listed: listed.is_some(),
             by_quorum: settings.failure == Failure::Quorum,
+            is_in_store: identity.is_in_store,
         }
     }
 }

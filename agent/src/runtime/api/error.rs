@@ -77,6 +77,22 @@ pub enum AcquireError {
     /// ([`ClientLoan::wait`](crate::runtime::ClientLoan::wait)).
     #[error("the lock is lent: wait for it without the agent")]
     Lent,
+    /// The store that has the locks has not answered for one lease, or not in the caller's time.
+    #[error("the store {store} cannot be reached: {reason}")]
+    Unreachable {
+        /// Where it is.
+        store: String,
+        /// As far as it is known.
+        reason: String,
+    },
+    /// The store does not do what the request takes, or its record of the lock cannot be used.
+    #[error("the store {store}: {reason}")]
+    Store {
+        /// Where it is.
+        store: String,
+        /// What it says.
+        reason: String,
+    },
 }
 
 impl AcquireError {
@@ -95,6 +111,8 @@ impl AcquireError {
             Self::Voided => "voided",
             Self::NoAnswer { .. } => "no-answer",
             Self::Lent => return None,
+            Self::Unreachable { .. } => "unreachable",
+            Self::Store { .. } => "store",
         })
     }
 

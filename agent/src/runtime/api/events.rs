@@ -79,22 +79,46 @@ pub enum AgentEvent {
 }
 
 /// Who leads in an election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
-    /// Which member.
-    pub member: NodeId,
+    /// Which member; `None` where a store has the locks, which knows no members.
+    pub member: Option<NodeId>,
+    /// The host and the process, where a store has the locks.
+    pub process: Option<LeaderProcess>,
     /// 0 where the group gives none.
     fence: u64,
 }
 
+/// The process that leads in an election.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderProcess {
+    /// Its host.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+}
+
 impl Leader {
-    pub(crate) fn new(member: NodeId, fence: Option<Fence>) -> Self {
-        let fence = fence.map_or(0, Fence::as_u64);
-        Self { member, fence }
+    pub(crate) fn of_member(member: NodeId, fence: Option<Fence>) -> Self {
+        Self {
+            member: Some(member),
+            process: None,
+            fence: fence.map_or(0, Fence::as_u64),
+        }
+    }
+
+    /// A process on some host, by what a store has.
+    #[cfg(feature = "store")]
+    pub(crate) fn of_process(process: LeaderProcess, fence: Fence) -> Self {
+        Self {
+            member: None,
+            process: Some(process),
+            fence: fence.as_u64(),
+        }
     }
 
     /// The fence with which it is inside of the election's lock; `None` where the group gives none.
-    pub fn fence(self) -> Option<Fence> {
+    pub fn fence(&self) -> Option<Fence> {
         Fence::new(self.fence)
     }
 }
@@ -205,7 +229,7 @@ pub(crate) fn observe<T: Send + 'static>(
     let lock = lock.clone();
     let first = first.map(|leader| leader.map(map));
     hub.subscribe_from(first, move |event| match event {
-        AgentEvent::Leader { lock: of, leader } if *of == lock => Some(leader.map(map)),
+        AgentEvent::Leader { lock: of, leader } if *of == lock => Some(leader.clone().map(map)),
         _ => None,
     })
 }

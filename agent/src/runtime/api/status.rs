@@ -22,7 +22,7 @@ pub const REPORT_TIME: Duration = Duration::from_millis(300);
 pub struct Status {
     /// The group's name; `local` for the processes of one user on one host.
     pub group: String,
-    /// The member that is asked; 0 for the local group.
+    /// The member that is asked; 0 for the local group, and with a store.
     pub member: u16,
     /// Whether that member can be granted locks, and who votes on it.
     pub quorum: QuorumStatus,
@@ -46,6 +46,26 @@ pub struct Status {
     /// that serves no programs.
     #[serde(default)]
     pub clients: Option<ClientsStatus>,
+    /// The store that has the locks; `None` where members or the kernel decide.
+    #[serde(default)]
+    pub store: Option<StoreStatus>,
+}
+
+/// The store that has a group's locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Where it is.
+    pub at: String,
+    /// Whether it answered just now. If it did not, only the asked agent's own callers are listed.
+    pub ok: bool,
+    /// Why it did not; empty if it did.
+    pub reason: String,
+    /// Whether it keeps what it acknowledges; `None` before the first connection.
+    pub keeps: Option<bool>,
+    /// How often it was found to have lost what it had acknowledged, since the agent's start.
+    pub forgot: u64,
+    /// Records that cannot be read, and why.
+    pub unreadable: Vec<String>,
 }
 
 /// Whether a member can be granted locks, and who votes on it.
@@ -314,7 +334,7 @@ pub struct LockStatus {
 /// Who is inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderStatus {
-    /// Its member; 0 in the local group.
+    /// Its member; 0 in the local group, and with a store.
     pub member: u16,
     /// Its host's name.
     pub host: String,
@@ -339,6 +359,6 @@ pub struct WaiterStatus {
     pub host: String,
     /// The program that called.
     pub pid: u32,
-    /// Since when it waits: RFC 3339, UTC.
+    /// Since when it waits: RFC 3339, UTC. Empty for one that a store lists, and another agent has.
     pub since: String,
 }

@@ -393,7 +393,7 @@ impl Connection {
                 core.ask_change(change, self.caller(""), Asker::Client { client, id });
             }
             ToAgent::Listen => self.subscriptions.listens = true,
-            ToAgent::Observe { lock } => self.observe(&core, lock)?,
+            ToAgent::Observe { lock } => self.observe(&mut core, lock)?,
             ToAgent::Borrow { lock, command } => {
                 self.lend(&mut core, client, lock, &command);
             }
@@ -401,7 +401,7 @@ impl Connection {
             ToAgent::Leave { slot, how } => core.leave_loan(client, slot, how),
             ToAgent::KnowEntry { id, slot } => self.know_entry(&mut core, (client, id), slot)?,
             ToAgent::Describe { id, lock } => {
-                let description = Description::of(&lock, &shared.identity.settings);
+                let description = Description::of(&lock, &shared.identity);
                 self.tell(&FromAgent::Described { id, description });
             }
             ToAgent::Metrics { id } => self.tell_metrics(&core, id),
@@ -410,11 +410,12 @@ impl Connection {
         Ok(())
     }
 
-    fn observe(&mut self, core: &CoreGuard<'_>, lock: LockName) -> Result<(), Ended> {
+    fn observe(&mut self, core: &mut CoreGuard<'_>, lock: LockName) -> Result<(), Ended> {
         if self.subscriptions.is_full() {
             return Err(Ended::Breach("it observes too many elections"));
         }
-        let leader = core.leader(&lock);
+        let leader = core.known_leader(&lock);
+        core.begin_to_observe(&lock);
         self.subscriptions.observe(lock, leader, &mut self.output);
         Ok(())
     }

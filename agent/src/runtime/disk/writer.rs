@@ -21,6 +21,9 @@ pub(crate) enum Disk {
     Here(StateDir),
     /// Its thread does it.
     Thread(DiskThread),
+    /// There are no records. The directory, if there is one, is this agent's as long as it is here.
+    #[cfg(feature = "store")]
+    Unused(#[expect(dead_code, reason = "it has the lock")] Option<StateDir>),
 }
 
 /// A thread that writes one record at a time.

@@ -12,7 +12,7 @@ use crate::protocol::{Absence, Algorithm, Epoch, Fence, Missing};
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::api::status::{
     ClientsStatus, FoundingStatus, HolderStatus, LockStatus, MemberState, MemberStatus,
-    MulticastStatus, Protection, QuorumStatus, WaiterStatus,
+    MulticastStatus, Protection, QuorumStatus, StoreStatus, WaiterStatus,
 };
 
 fn node(id: u16) -> NodeId {
@@ -164,6 +164,12 @@ fn refusals() -> Vec<AcquireError> {
         },
     ];
     refusals.extend(ends().map(AcquireError::Closed));
+    let (store, reason) = ("etcd://10.0.0.1:2379".to_owned(), "why".to_owned());
+    refusals.push(AcquireError::Store {
+        store: store.clone(),
+        reason: reason.clone(),
+    });
+    refusals.push(AcquireError::Unreachable { store, reason });
     refusals
 }
 
@@ -249,13 +255,21 @@ pub(super) fn status() -> Status {
             waits_for_former: true,
             dropped: BTreeMap::from([("slow".to_owned(), 301)]),
         }),
+        store: Some(StoreStatus {
+            at: "etcd://10.0.0.1:2379".to_owned(),
+            ok: true,
+            reason: "why".to_owned(),
+            keeps: Some(true),
+            forgot: 302,
+            unreadable: vec!["distlock/shop/lock/x: why".to_owned()],
+        }),
     }
 }
 
 fn events() -> Vec<AgentEvent> {
     let text = str::to_owned;
     let epoch = Epoch::new(70_000).expect("small");
-    let leader = Leader::new(node(2), Fence::new(1 << 33));
+    let leader = Leader::of_member(node(2), Fence::new(1 << 33));
     let mut events = vec![
         AgentEvent::View {
             epoch,
@@ -291,6 +305,7 @@ fn from_agent() -> Vec<(&'static str, FromAgent)> {
         clock,
     };
     let description = Description {
+        is_in_store: false,
         spec: spec(),
         is_listed: true,
         by_quorum: false,
@@ -336,7 +351,7 @@ fn from_agent() -> Vec<(&'static str, FromAgent)> {
         ),
         (
             "leader",
-            leader(Some(Leader::new(node(2), Fence::new(1 << 33)))),
+            leader(Some(Leader::of_member(node(2), Fence::new(1 << 33)))),
         ),
         ("leader, none", leader(None)),
         (

@@ -142,6 +142,12 @@ pub fn wall() -> Duration {
     since_1970.saturating_sub(Duration::from_secs(EPOCH_2025_SECS))
 }
 
+/// The wall-clock time that long after 2025-01-01 00:00 UTC.
+#[cfg(feature = "store")]
+pub(crate) fn since_2025(time: Duration) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(EPOCH_2025_SECS) + time
+}
+
 /// `time` as RFC 3339 in UTC with milliseconds, such as `2025-01-01T00:00:00.000Z`.
 ///
 /// Times before 1970 are given as 1970. Written out, since a crate for dates would be in every program

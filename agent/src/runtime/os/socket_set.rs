@@ -63,6 +63,33 @@ impl SocketSet {
         Ok(new)
     }
 
+    /// Watches one more, also until there is room to write if `is_full`.
+    ///
+    /// # Errors
+    /// If the kernel has no memory.
+    #[cfg(feature = "store")]
+    pub(crate) fn add(&self, socket: BorrowedFd<'_>, is_full: bool) -> io::Result<()> {
+        Ok(self.set.add(socket, events(is_full))?)
+    }
+
+    /// Watches one of them until there is room to write, or not any more.
+    ///
+    /// # Errors
+    /// If the kernel has no memory, or does not know it.
+    #[cfg(feature = "store")]
+    pub(crate) fn modify(&self, socket: BorrowedFd<'_>, is_full: bool) -> io::Result<()> {
+        Ok(self.set.modify(socket, &mut events(is_full))?)
+    }
+
+    /// Watches one less. One that a forked child has a copy of does not leave by being closed.
+    ///
+    /// # Errors
+    /// If the kernel does not know it.
+    #[cfg(feature = "store")]
+    pub(crate) fn remove(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(self.set.delete(socket)?)
+    }
+
     /// Has the poll watch the sockets. What has arrived already is an event of it now.
     ///
     /// # Errors
@@ -116,6 +143,13 @@ impl SocketSet {
     fn fd(&self) -> RawFd {
         self.set.0.as_raw_fd()
     }
+}
+
+#[cfg(feature = "store")]
+fn events(is_full: bool) -> EpollEvent {
+    let mut flags = EpollFlags::EPOLLIN;
+    flags.set(EpollFlags::EPOLLOUT, is_full);
+    EpollEvent::new(flags, SOCKET)
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@ use std::collections::VecDeque;
 use crate::protocol::{Input, Node, NodeId, Output, Record, Time};
 use crate::runtime::net::transport::{Transport, TransportCounters};
 use crate::runtime::os::clock;
+use crate::runtime::os::socket_set::SocketSet;
 use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::membership::Membership;
 use crate::runtime::shared::peer_clocks::PeerClocks;
+#[cfg(feature = "store")]
+use crate::runtime::shared::store::StoreSide;
 
 /// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
 /// way. A member has four under way, as long as it is heard in time: that it asks for the status and
@@ -21,18 +24,25 @@ const MAX_NOTES: usize = 256;
 pub(crate) enum Arbiter {
     /// This agent is a member, and the members of its group agree.
     Members(Box<Members>),
+    /// A ledger in a store.
+    #[cfg(feature = "store")]
+    Store(Box<StoreSide>),
 }
 
 impl Arbiter {
     pub(super) fn members(&self) -> Option<&Members> {
         match self {
             Self::Members(members) => Some(members),
+            #[cfg(feature = "store")]
+            Self::Store(_) => None,
         }
     }
 
     pub(super) fn members_mut(&mut self) -> Option<&mut Members> {
         match self {
             Self::Members(members) => Some(members),
+            #[cfg(feature = "store")]
+            Self::Store(_) => None,
         }
     }
 
@@ -40,6 +50,8 @@ impl Arbiter {
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         match self {
             Self::Members(members) => members.node.poll_timeout(),
+            #[cfg(feature = "store")]
+            Self::Store(store) => store.poll_timeout(),
         }
     }
 
@@ -47,13 +59,20 @@ impl Arbiter {
     pub(super) fn next_deadline(&self) -> u64 {
         match self {
             Self::Members(members) => members.next_deadline(),
+            #[cfg(feature = "store")]
+            Self::Store(store) => store.poll_timeout().map_or(u64::MAX, Time::as_nanos),
         }
     }
 
     /// The session is over: nothing more is sent, nobody more is answered.
-    pub(super) fn end(&mut self) {
+    /// `set` has the sockets.
+    pub(super) fn end(&mut self, set: &SocketSet) {
+        #[cfg(not(feature = "store"))]
+        let _ = set;
         match self {
             Self::Members(members) => members.end(),
+            #[cfg(feature = "store")]
+            Self::Store(store) => store.end(set),
         }
     }
 
@@ -61,6 +80,8 @@ impl Arbiter {
     pub(super) fn has_work(&self) -> bool {
         match self {
             Self::Members(members) => members.has_work(),
+            #[cfg(feature = "store")]
+            Self::Store(_) => false,
         }
     }
 }
@@ -145,8 +166,7 @@ impl CoreGuard<'_> {
     /// Steps the member's protocol, and does what it says.
     pub(super) fn run_members(&mut self, input: Option<Input<'_>>) {
         let core = &mut *self.core;
-        let Arbiter::Members(members) = &mut core.arbiter;
-        if let Some(input) = input {
+        if let (Some(input), Some(members)) = (input, core.arbiter.members_mut()) {
             if let Some(tracer) = &mut core.tracer {
                 tracer.note_input(&input);
             }

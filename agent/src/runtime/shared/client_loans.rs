@@ -133,7 +133,8 @@ impl CoreGuard<'_> {
     ) -> Option<(Arc<OwnLoanPage>, u16, EntryOwner)> {
         let has_fences = self.shared.identity.settings.failure != Failure::PresumeFailed;
         let is_running = self.core.phase == Phase::Running;
-        if !has_fences || !is_running || self.has_every_entry() {
+        let is_member = self.core.members().is_some();
+        if !has_fences || !is_running || !is_member || self.has_every_entry() {
             return None;
         }
         let page = self.loan_page()?;

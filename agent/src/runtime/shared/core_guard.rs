@@ -244,6 +244,8 @@ impl CoreGuard<'_> {
         }
         self.guarded(|guard| match guard.core.arbiter {
             Arbiter::Members(_) => guard.run_members(input),
+            #[cfg(feature = "store")]
+            Arbiter::Store(_) => guard.run_store(input),
         });
     }
 

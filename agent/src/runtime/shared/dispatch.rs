@@ -112,6 +112,8 @@ impl CoreGuard<'_> {
             Arbiter::Members(members) => {
                 AcquireError::from_refusal(refusal, || members.node.quorum(clock::now()))
             }
+            #[cfg(feature = "store")]
+            Arbiter::Store(store) => store.meaning(refusal),
         }
     }
 

@@ -28,6 +28,8 @@ use crate::runtime::shared::entry::{Asker, ClientId};
 /// How long a thread waits for the agent thread, beyond the time of two questions: another may be
 /// out.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a store has to show all of its records.
+const STORE_TIME: Duration = Duration::from_secs(3);
 /// How many may ask at once, each of whom gets a copy of the answer in the same round of the loop:
 /// more than people and monitors of one host, and few enough for copies of megabytes.
 const MAX_OPEN: usize = 64;
@@ -47,6 +49,8 @@ pub(crate) struct Identity {
     /// Who votes by this member's file, if that lists voters.
     pub(crate) file_voters: Option<BTreeSet<NodeId>>,
     pub(crate) settings: Settings,
+    /// Whether a store has the locks. Then `me` means nothing.
+    pub(crate) is_in_store: bool,
     pub(crate) host: String,
     /// Whether others are told callers' whole command lines, and not the programs' names alone.
     pub(crate) command_lines: bool,
@@ -73,6 +77,8 @@ struct Question {
     len: usize,
     deadline: Time,
     askers: Vec<Asker>,
+    /// Whether the store is being asked.
+    is_surveying: bool,
 }
 
 /// How the group is, and who wants to know, none of whom has been told yet.
@@ -106,23 +112,23 @@ pub(crate) enum Note {
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     host: String,
-    locks: Vec<PartLock>,
+    pub(in crate::runtime::shared) locks: Vec<PartLock>,
     /// How many callers found no room.
     left_out: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct PartLock {
-    name: LockName,
-    algorithm: String,
-    holders: Vec<HolderStatus>,
-    waiters: Vec<WaiterStatus>,
+pub(in crate::runtime::shared) struct PartLock {
+    pub(in crate::runtime::shared) name: LockName,
+    pub(in crate::runtime::shared) algorithm: String,
+    pub(in crate::runtime::shared) holders: Vec<HolderStatus>,
+    pub(in crate::runtime::shared) waiters: Vec<WaiterStatus>,
 }
 
 impl Question {
     /// When it is answered, with what has come by then.
     fn due(&self) -> Time {
-        if self.missing.is_empty() {
+        if self.missing.is_empty() && !self.is_surveying {
             Time::ZERO
         } else {
             self.deadline
@@ -147,6 +153,14 @@ impl Report {
 }
 
 impl Reports {
+    /// The store has been asked, or does not answer.
+    #[cfg(feature = "store")]
+    pub(crate) fn end_survey(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.is_surveying = false;
+        }
+    }
+
     /// When the open question has waited long enough.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.open.as_ref().map(Question::due)

@@ -94,7 +94,7 @@ impl CoreGuard<'_> {
         self.note_expiry();
         self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
-        self.core.arbiter.end();
+        self.core.arbiter.end(&self.shared.socket_set);
         let word = match &end {
             SessionEnd::Closed => "closed",
             _ => "failed",

@@ -39,14 +39,15 @@ pub struct LentLock {
 
 impl Shared {
     /// The lock `name`, for threads that enter by themselves. `None` where they cannot: where no fences
-    /// are given, and where a trace or an audit is to have every entry.
+    /// are given, where a store decides, and where a trace or an audit is to have every entry.
     pub(crate) fn lend(self: &Arc<Self>, lock: &LockName) -> Option<Arc<LentLock>> {
         let has_fences = self.identity.settings.failure != Failure::PresumeFailed;
         if !has_fences || self.stamp.is_child() {
             return None;
         }
         let mut core = self.lock_core();
-        if core.has_every_entry() {
+        // A store lends nothing.
+        if core.has_every_entry() || core.core.members().is_none() {
             return None;
         }
         let lent = Arc::new(LentLock {

@@ -6,7 +6,7 @@ use crate::runtime::api::error::StatusError;
 use crate::runtime::api::metrics::Metrics;
 use crate::runtime::api::status::MemberState;
 use crate::runtime::os::clock;
-use crate::runtime::shared::arbiter::Members;
+use crate::runtime::shared::arbiter::{Arbiter, Members};
 use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::{Entry, Listed};
 
@@ -55,8 +55,10 @@ impl CoreGuard<'_> {
             lease_remaining: self.lease_remaining(),
             ..Metrics::default()
         };
-        if let Some(members) = core.members() {
-            self.add_members(members, &mut metrics);
+        match &core.arbiter {
+            Arbiter::Members(members) => self.add_members(members, &mut metrics),
+            #[cfg(feature = "store")]
+            Arbiter::Store(store) => metrics.has_quorum = store.answers(),
         }
         if let Some(clients) = &core.clients {
             metrics.clients = Some(clients.connected);

@@ -10,6 +10,7 @@ use crate::runtime::api::error::{AcquireError, SessionEnd};
 use crate::runtime::api::events::{Leader, Observed, observe};
 use crate::runtime::os::clock::Moment;
 use crate::runtime::request::session::GuardState;
+use crate::runtime::shared::arbiter::Arbiter;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::{Entry, Sink};
 
@@ -49,6 +50,8 @@ impl CoreGuard<'_> {
             sink,
             goes_by_loan: false,
         };
+        #[cfg(feature = "store")]
+        self.introduce(ticket, &entry.caller);
         self.core.requests.insert(ticket, entry);
         let command = match purpose {
             Purpose::Enter => Command::Acquire {
@@ -60,8 +63,7 @@ impl CoreGuard<'_> {
             },
             Purpose::Lead { algorithm } => Command::Campaign {
                 ticket,
-                spec: spec
-                    .unwrap_or_else(|| Description::of(&lock, &self.shared.identity.settings).spec),
+                spec: spec.unwrap_or_else(|| Description::of(&lock, &self.shared.identity).spec),
                 lock,
                 algorithm,
                 wait,
@@ -138,12 +140,17 @@ impl CoreGuard<'_> {
 
     /// Who leads, as far as is known here.
     pub(crate) fn leader(&self, lock: &LockName) -> Option<Leader> {
-        let leader = self.core.members()?.node.leader(lock)?;
-        Some(self.as_told(leader))
+        match &self.core.arbiter {
+            Arbiter::Members(members) => {
+                members.node.leader(lock).map(|leader| self.as_told(leader))
+            }
+            #[cfg(feature = "store")]
+            Arbiter::Store(store) => store.leader(lock).flatten(),
+        }
     }
 
     pub(super) fn as_told(&self, leader: election::Leader) -> Leader {
-        Leader::new(leader.node, self.told_fence(leader.fence))
+        Leader::of_member(leader.node, self.told_fence(leader.fence))
     }
 
     /// A fence as callers are told it. Where the silent are presumed gone, two sides that go on
@@ -160,7 +167,24 @@ impl CoreGuard<'_> {
         map: fn(Leader) -> T,
     ) -> Observed<Option<T>> {
         // Under the mutex, so that nothing comes in between.
-        observe(&self.shared.hub, lock, Some(self.leader(lock)), map)
+        observe(&self.shared.hub, lock, self.known_leader(lock), map)
+    }
+
+    /// Who leads, if that is known: who leads by a store's records has to be asked for first.
+    pub(crate) fn known_leader(&self, lock: &LockName) -> Option<Option<Leader>> {
+        match &self.core.arbiter {
+            Arbiter::Members(_) => Some(self.leader(lock)),
+            #[cfg(feature = "store")]
+            Arbiter::Store(store) => store.leader(lock),
+        }
+    }
+
+    /// From now on it is found out who leads, where that is not known anyway.
+    pub(crate) fn begin_to_observe(&mut self, lock: &LockName) {
+        #[cfg(feature = "store")]
+        self.observe_in_store(lock);
+        #[cfg(not(feature = "store"))]
+        let _ = lock;
     }
 
     pub(crate) fn set_command_pid(&mut self, ticket: Ticket, pid: u32) {

@@ -33,6 +33,9 @@ impl CoreGuard<'_> {
     /// there may be more.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
         let Some(members) = self.core.members_mut() else {
+            #[cfg(feature = "store")]
+            return self.receive_from_store();
+            #[cfg(not(feature = "store"))]
             return false;
         };
         let mut buffer = mem::take(&mut members.buffer);

@@ -102,6 +102,7 @@ impl Etcd {
                 let identity = self.store.identity();
                 self.event(StoreEvent::Up(StoreFacts {
                     may_forget: false,
+                    doubts: Vec::new(),
                     identity,
                 }));
                 self.watch_if_wanted(now);

@@ -68,7 +68,7 @@ impl Agent {
                 LedgerOutput::Event(event) => self.events.push(event),
                 LedgerOutput::Refused { why, .. } => panic!("{why}"),
                 LedgerOutput::Notice(Notice::StoreForgot { .. }) => panic!("the store forgot"),
-                LedgerOutput::Notice(_) => {}
+                LedgerOutput::Notice(_) | LedgerOutput::Leader { .. } => {}
             }
         }
     }

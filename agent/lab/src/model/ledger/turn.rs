@@ -68,6 +68,7 @@ impl<'a> Turn<'a> {
         let mut ledger = Ledger::new(config, self.local());
         let facts = StoreFacts {
             may_forget: false,
+            doubts: Vec::new(),
             identity: "s".to_string(),
         };
         ledger.handle(self.local(), LedgerInput::Store(StoreEvent::Up(facts)));

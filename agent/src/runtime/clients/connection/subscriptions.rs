@@ -47,12 +47,19 @@ impl Subscriptions {
         self.elections.len() >= MAX_REQUESTS
     }
 
-    /// Tells who leads, and from now on whenever that changes.
-    pub(super) fn observe(&mut self, lock: LockName, leader: Option<Leader>, output: &mut Output) {
+    /// Tells who leads, if that is known, and from now on whenever that changes.
+    pub(super) fn observe(
+        &mut self,
+        lock: LockName,
+        leader: Option<Option<Leader>>,
+        output: &mut Output,
+    ) {
         if self.elections.insert(lock.clone(), true).is_none() {
             self.len += lock.as_bytes().len() + OBSERVED_LEN;
         }
-        output.put(&FromAgent::Leader { lock, leader });
+        if let Some(leader) = leader {
+            output.put(&FromAgent::Leader { lock, leader });
+        }
     }
 
     /// Tells it `event`, if it wants to know; whether it missed it, as it leaves too much unread.
@@ -63,7 +70,7 @@ impl Subscriptions {
                 *self.elections.get_mut(lock)? = has_room;
                 self.is_behind |= !has_room;
                 if has_room {
-                    let (lock, leader) = (lock.clone(), *leader);
+                    let (lock, leader) = (lock.clone(), leader.clone());
                     output.put(&FromAgent::Leader { lock, leader });
                 }
             }

@@ -67,7 +67,7 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
     client.subscriptions.elections = observed.collect();
     let led_by = |number, id| AgentEvent::Leader {
         lock: name(number),
-        leader: Some(Leader::new(member(id), None)),
+        leader: Some(Leader::of_member(member(id), None)),
     };
     let alive = AgentEvent::Alive { peer: member(1) };
     let mut missed = 0;
@@ -89,7 +89,7 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
         if !client.subscriptions.can_catch_up(&client.output) {
             break;
         }
-        let leader = |_: &LockName| Some(Leader::new(member(1), None));
+        let leader = |_: &LockName| Some(Leader::of_member(member(1), None));
         client.subscriptions.catch_up(leader, &mut client.output);
         assert!(client.unread() < 2 * UNREAD_LIMIT);
     }

@@ -17,9 +17,12 @@ use crate::runtime::shared::entry::Listed;
 use crate::runtime::shared::group_status::{ITEM_LEN, Identity, Part, PartLock};
 
 impl CoreGuard<'_> {
-    pub(super) fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
+    pub(super) fn put_together(&mut self, parts: BTreeMap<NodeId, Part>) -> Status {
         match self.core.members() {
             Some(its) => self.put_members_together(its, parts),
+            #[cfg(feature = "store")]
+            None => self.put_store_together(parts),
+            #[cfg(not(feature = "store"))]
             None => Status::default(),
         }
     }
@@ -80,11 +83,18 @@ impl CoreGuard<'_> {
             locks,
             multicast: self.multicast(),
             protection: Some(self.protection(its)),
-            clients: self.core.clients.clone().map(|clients| ClientsStatus {
-                waits_for_former: self.core.held_back.is_some(),
-                ..clients
-            }),
+            clients: self.clients_status(),
+            store: None,
         }
+    }
+
+    /// The programs that use this agent.
+    pub(in crate::runtime::shared) fn clients_status(&self) -> Option<ClientsStatus> {
+        let clients = self.core.clients.clone();
+        clients.map(|clients| ClientsStatus {
+            waits_for_former: self.core.held_back.is_some(),
+            ..clients
+        })
     }
 
     /// `votes`: those who are to vote, and whether each does.

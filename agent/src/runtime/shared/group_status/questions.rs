@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
@@ -15,10 +16,19 @@ use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::Asker;
 use crate::runtime::shared::group_status::{
     GRACE, HEADER_LEN, ITEM_LEN, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_PART, Note, Part, Question, Report,
-    VERSION,
+    STORE_TIME, VERSION,
 };
 
 impl Shared {
+    /// How long the others, or the store, have to answer.
+    fn report_time(&self) -> Duration {
+        if self.identity.is_in_store {
+            STORE_TIME
+        } else {
+            REPORT_TIME
+        }
+    }
+
     /// How the group is.
     pub(crate) fn status(&self) -> Result<Status, StatusError> {
         if self.stamp.is_child() {
@@ -29,7 +39,7 @@ impl Shared {
         if let Some(end) = core.end_of_session() {
             return Err(StatusError::Closed(end.clone()));
         }
-        if core.heard().is_empty() {
+        if core.heard().is_empty() && !self.identity.is_in_store {
             // Nobody is to be waited for, the event loop neither.
             let report = core.report(BTreeMap::new(), 0, Vec::new());
             core.finish_as_application();
@@ -38,7 +48,7 @@ impl Shared {
         let asked = core.ask_status(Asker::Thread(sender));
         core.finish_as_application();
         asked?;
-        let deadline = clock::now() + 2 * REPORT_TIME + GRACE;
+        let deadline = clock::now() + 2 * self.report_time() + GRACE;
         self.drive(Some(deadline), &|| !receiver.is_empty());
         match receiver.recv_timeout(deadline.since(clock::now())) {
             Ok(status) => Ok(Arc::unwrap_or_clone(status)),
@@ -81,9 +91,12 @@ impl CoreGuard<'_> {
             missing: heard.clone(),
             parts: BTreeMap::new(),
             len: 0,
-            deadline: clock::now() + REPORT_TIME,
+            deadline: clock::now() + self.shared.report_time(),
             askers: mem::take(&mut reports.waiting),
+            is_surveying: self.shared.identity.is_in_store,
         });
+        #[cfg(feature = "store")]
+        self.begin_survey();
         for to in heard {
             self.send_note(to, &Note::Query { query });
         }
