@@ -50,11 +50,13 @@ pub enum Algorithm {
     /// `manager`: one member, found by hashing the lock's name, lends a token, which goes straight from
     /// each holder to the next; Li and Hudak 1989.
     Manager,
+    /// `ledger`: of locks that a store has, their only one. Compare-and-swap on the store's registers.
+    Ledger,
 }
 
 impl Algorithm {
-    /// All that are available, `kernel` first.
-    pub const ALL: [Self; 15] = [
+    /// All that are available, `kernel` first, and `ledger` last.
+    pub const ALL: [Self; 16] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
@@ -70,6 +72,7 @@ impl Algorithm {
         Self::Raymond,
         Self::Voting,
         Self::Manager,
+        Self::Ledger,
     ];
 
     /// The name in configuration files and on the command line.
@@ -90,13 +93,14 @@ impl Algorithm {
             Self::Raymond => "raymond",
             Self::Voting => "voting",
             Self::Manager => "manager",
+            Self::Ledger => "ledger",
         }
     }
 
-    /// As a configured group knows it; `None` for `kernel`.
+    /// As a group of members knows it; `None` for `kernel` and `ledger`.
     pub(crate) fn engine(self) -> Option<protocol::Algorithm> {
         match self {
-            Self::Kernel => None,
+            Self::Kernel | Self::Ledger => None,
             Self::Semaphore => Some(protocol::Algorithm::Semaphore),
             Self::Bakery => Some(protocol::Algorithm::Bakery),
             Self::RicartAgrawala => Some(protocol::Algorithm::RicartAgrawala),

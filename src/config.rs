@@ -36,6 +36,9 @@ mod locks;
 mod members;
 mod metrics;
 mod node;
+#[cfg(feature = "store")]
+mod store;
+mod store_table;
 mod syntax;
 
 use std::collections::BTreeMap;
@@ -89,6 +92,8 @@ use self::file::Contents;
 pub use self::metrics::MetricsAddress;
 pub use self::node::NodeConfig;
 use self::node::default_state_base;
+#[cfg(feature = "store")]
+pub use self::store::StoreConfig;
 
 /// A configured group, read and checked.
 ///
@@ -167,6 +172,11 @@ impl Config {
     /// # Errors
     /// If the configuration has no member `id`.
     pub fn node(&self, id: u16) -> Result<NodeConfig, ConfigError> {
+        #[cfg(feature = "store")]
+        if self.contents.store.is_some() {
+            let source_name = self.source.clone();
+            return Err(ConfigError::NoMembers { source_name });
+        }
         let me = NodeId::new(id)
             .filter(|id| self.contents.members.contains_key(id))
             .ok_or_else(|| ConfigError::NoSuchMember {
@@ -192,6 +202,32 @@ impl Config {
             watchdog: None,
             trace: environment::variable("DISTLOCK_TRACE").map(PathBuf::from),
         })
+    }
+
+    /// The store that has the locks, if one has: for [`Agent::from_store`](crate::Agent::from_store).
+    #[cfg(feature = "store")]
+    pub fn store(&self) -> Option<StoreConfig> {
+        let contents = &self.contents;
+        let (url, access) = contents.store.clone()?;
+        let settings = &contents.settings;
+        let locks = settings.locks.iter();
+        let group = settings.group.clone();
+        Some(StoreConfig {
+            lock_delay: settings.lock_delay,
+            permits: locks.map(|(name, it)| (name.clone(), it.permits)).collect(),
+            command_lines: contents.command_lines,
+            metrics: contents.metrics.clone(),
+            audit: contents.audit.clone(),
+            ..StoreConfig::new(url, group, settings.lease, access)
+        })
+    }
+
+    /// Whether a store has the locks.
+    pub(crate) fn has_store(&self) -> bool {
+        #[cfg(feature = "store")]
+        return self.contents.store.is_some();
+        #[cfg(not(feature = "store"))]
+        false
     }
 
     /// What all members must have alike.

@@ -1,7 +1,7 @@
 //! Discovery: which group a process uses, and how it reaches the group.
 //!
-//! The order is: what the caller asks for ([`GroupOptions`]); the environment (`DISTLOCK_SOCKET`,
-//! `DISTLOCK_CONFIG` with `DISTLOCK_ID`, or `DISTLOCK_DIR` for the local group); this host's agent,
+//! The order is: what the caller asks for ([`GroupOptions`]); the environment (`DISTLOCK_AT`,
+//! `DISTLOCK_SOCKET`, `DISTLOCK_CONFIG` with `DISTLOCK_ID`, or `DISTLOCK_DIR` for the local group); this host's agent,
 //! if [`HOST_SOCKET`] exists; the local group. A host that was ever in a configured group is never
 //! given the local group instead: two processes that exclude each other by different groups would
 //! hold one lock together.
@@ -9,6 +9,7 @@
 //! [`Agent::open`], `distlock_agent_open` of the C library and the program `distlock` all use it.
 
 mod host;
+mod place;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -21,6 +22,8 @@ pub use distlock_agent::runtime::environment::variable;
 pub use self::host::HOST_SOCKET;
 use self::host::Host;
 pub(crate) use self::host::host_endpoint;
+pub use self::place::StoreChoice;
+use self::place::choice_at;
 use crate::agent::Agent;
 use crate::config::{Config, NodeConfig};
 use crate::error::OpenError;
@@ -56,6 +59,7 @@ pub struct GroupOptions {
     config: Option<PathBuf>,
     id: Option<NodeId>,
     state_dir: Option<PathBuf>,
+    at: Option<String>,
 }
 
 /// A group, and the way to reach it: what [`GroupOptions::find`] finds.
@@ -68,6 +72,8 @@ pub enum GroupChoice {
     Agent(PathBuf),
     /// A configured group, with this process as one of its members.
     Member(MemberChoice),
+    /// A group whose locks a store has.
+    Store(StoreChoice),
 }
 
 /// A member of a configured group: what [`GroupOptions::find_member`] finds.
@@ -123,6 +129,15 @@ impl GroupOptions {
         self
     }
 
+    /// Asks for the group at that place: a store's, like `etcd://10.0.0.1,10.0.0.2?group=shop` or
+    /// `postgresql://app@db/shop`; or `local:`, `unix:/run/distlock/distlock.sock` for the agent that
+    /// serves there, `file:shop.toml#2` for a member of the group that the file configures.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Self {
+        self.at = Some(place.into());
+        self
+    }
+
     /// Finds the group, in the order that the [module](self) tells.
     ///
     /// # Errors
@@ -141,6 +156,36 @@ impl GroupOptions {
         self.member(&variable)
     }
 
+    /// Finds of what this process is to be an agent, by the options and the environment: a member, or one
+    /// that has its locks in a store.
+    ///
+    /// # Errors
+    /// As for [`GroupOptions::find_member`], and if they name a group that has another agent, or none.
+    pub fn find_agent(&self) -> Result<GroupChoice, OpenError> {
+        let names_member = self.config.is_some() || self.id.is_some();
+        let place = self.at.clone().map_or_else(
+            || {
+                let place = variable("DISTLOCK_AT").filter(|_| !names_member);
+                place.map(OsString::into_string).transpose()
+            },
+            |place| Ok(Some(place)),
+        );
+        let choice = match place {
+            Err(_) => return refused("DISTLOCK_AT is not UTF-8; correct it"),
+            Ok(Some(_)) if names_member => {
+                return refused("a place (--at) and a configuration (--config) name two groups");
+            }
+            Ok(Some(place)) => choice_at(&place)?,
+            Ok(None) => self.configured(&variable)?,
+        };
+        if choice.has_own_agent() {
+            return Ok(choice);
+        }
+        refused(format!(
+            "{choice} has its agent elsewhere, or none: name a store, or a configuration"
+        ))
+    }
+
     fn find_on(
         &self,
         host: &Host<'_>,
@@ -148,6 +193,17 @@ impl GroupOptions {
     ) -> Result<GroupChoice, OpenError> {
         let asks_for_member =
             self.config.is_some() || self.id.is_some() || self.state_dir.is_some();
+        let asks_otherwise = self.local || self.socket.is_some() || asks_for_member;
+        if let Some(place) = &self.at {
+            return if asks_otherwise {
+                refused(
+                    "a place (--at) names the group already; leave out --local, --socket, --config, \
+                     --id and --state-dir",
+                )
+            } else {
+                choice_at(place)
+            };
+        }
         match &self.socket {
             _ if self.local && (asks_for_member || self.socket.is_some()) => {
                 refused("the local group has no agent and no configuration; leave out one of both")
@@ -162,12 +218,17 @@ impl GroupOptions {
                  configuration, not with the socket of an agent; leave out one of both",
             ),
             Some(socket) => checked_socket(socket.clone()).map(GroupChoice::Agent),
-            None if asks_for_member => self.member(env).map(GroupChoice::Member),
+            None if asks_for_member => self.configured(env),
             None => {
-                if let Some(socket) = env("DISTLOCK_SOCKET") {
+                if let Some(place) = env("DISTLOCK_AT") {
+                    match place.to_str() {
+                        Some(place) => choice_at(place),
+                        None => refused("DISTLOCK_AT is not UTF-8; correct it"),
+                    }
+                } else if let Some(socket) = env("DISTLOCK_SOCKET") {
                     checked_socket(socket.into()).map(GroupChoice::Agent)
                 } else if env("DISTLOCK_CONFIG").is_some() {
-                    self.member(env).map(GroupChoice::Member)
+                    self.configured(env)
                 } else if env("DISTLOCK_DIR").is_some() {
                     Ok(GroupChoice::Local)
                 } else {
@@ -175,6 +236,19 @@ impl GroupOptions {
                     Ok(agent.map_or(GroupChoice::Local, GroupChoice::Agent))
                 }
             }
+        }
+    }
+
+    /// The group that a file configures: as a member of it, or by the store that the file names.
+    fn configured(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<GroupChoice, OpenError> {
+        let path = self.config.clone();
+        let path = path.or_else(|| env("DISTLOCK_CONFIG").map(PathBuf::from));
+        let names_no_member = self.id.is_none() && env("DISTLOCK_ID").is_none();
+        match path {
+            Some(path) if names_no_member && Config::load(&path)?.has_store() => {
+                Ok(GroupChoice::Store(StoreChoice::Config(path)))
+            }
+            _ => self.member(env).map(GroupChoice::Member),
         }
     }
 
@@ -218,10 +292,16 @@ impl GroupOptions {
 }
 
 impl GroupChoice {
+    /// Whether this process is then an agent itself: a member of its group, or one that has its locks in a
+    /// store.
+    pub fn has_own_agent(&self) -> bool {
+        matches!(self, Self::Member(_) | Self::Store(_))
+    }
+
     /// Opens the group.
     ///
     /// # Errors
-    /// As for [`Agent::local`], [`Agent::connect`] or [`Agent::from_config`].
+    /// As for [`Agent::local`], [`Agent::connect`], [`Agent::from_config`] or `Agent::from_store`.
     pub fn open(&self) -> Result<Agent, OpenError> {
         self.open_by(|socket| Agent::connect(socket))
     }
@@ -248,6 +328,7 @@ impl GroupChoice {
                 error => error,
             }),
             Self::Member(member) => Agent::from_config(member.load()?),
+            Self::Store(choice) => choice.open(),
         }
     }
 }
@@ -260,6 +341,10 @@ impl fmt::Display for GroupChoice {
             Self::Agent(socket) => write!(f, "the group of the agent at {}", socket.display()),
             Self::Member(MemberChoice { config, id, .. }) => {
                 write!(f, "the group of {}, as member {id}", config.display())
+            }
+            Self::Store(StoreChoice::At(place)) => write!(f, "the group at {place}"),
+            Self::Store(StoreChoice::Config(path)) => {
+                write!(f, "the group of {}", path.display())
             }
         }
     }
@@ -281,7 +366,7 @@ impl MemberChoice {
 
 impl Agent {
     /// Opens the group that this process is told to use, or else this host's: by the environment
-    /// (`DISTLOCK_SOCKET`, `DISTLOCK_CONFIG` with `DISTLOCK_ID`, or `DISTLOCK_DIR`), through this
+    /// (`DISTLOCK_AT`, `DISTLOCK_SOCKET`, `DISTLOCK_CONFIG` with `DISTLOCK_ID`, or `DISTLOCK_DIR`), through this
     /// host's agent, or the local group if this host has no configured one. `distlock run` looks in
     /// the same order.
     ///
@@ -321,153 +406,4 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, OpenError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::{self, File};
-    use std::os::unix::fs::symlink;
-
-    use tempfile::TempDir;
-
-    use super::*;
-
-    /// A host of a test's own.
-    struct Place {
-        dir: TempDir,
-        paths: [PathBuf; 3],
-    }
-
-    impl Place {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let paths = ["distlock.sock", "distlock.toml", "state"].map(|x| dir.path().join(x));
-            Self { dir, paths }
-        }
-
-        fn host(&self) -> Host<'_> {
-            let [socket, config, state] = &self.paths;
-            Host {
-                socket,
-                config,
-                state,
-            }
-        }
-
-        fn find(
-            &self,
-            options: &GroupOptions,
-            env: &[(&str, &str)],
-        ) -> Result<GroupChoice, OpenError> {
-            let get = |key: &str| env.iter().find(|(k, _)| *k == key).map(|(_, v)| v.into());
-            options.find_on(&self.host(), &get)
-        }
-    }
-
-    fn id(id: u16) -> NodeId {
-        NodeId::new(id).unwrap()
-    }
-
-    fn member(config: &str, number: u16) -> GroupChoice {
-        GroupChoice::Member(MemberChoice {
-            config: config.into(),
-            id: id(number),
-            state_dir: None,
-        })
-    }
-
-    #[test]
-    fn options_then_environment_then_host_then_local() {
-        let none = GroupOptions::new();
-        let env = [
-            ("DISTLOCK_SOCKET", "s"),
-            ("DISTLOCK_CONFIG", "c"),
-            ("DISTLOCK_ID", "7"),
-            ("DISTLOCK_DIR", "d"),
-        ];
-        let place = Place::new();
-        let is = |options: &GroupOptions, env: &[(&str, &str)], group: GroupChoice| {
-            assert_eq!(place.find(options, env).unwrap(), group);
-        };
-        let agent = |path: &Path| GroupChoice::Agent(path.to_owned());
-        is(&none.clone().local(), &env, GroupChoice::Local);
-        is(&none.clone().socket("f"), &env, agent("f".as_ref()));
-        is(&none.clone().config("f"), &env, member("f", 7));
-        is(&none.clone().config("f").id(id(3)), &env, member("f", 3));
-        is(&none.clone().id(id(3)), &env, member("c", 3));
-        is(&none, &env, agent("s".as_ref()));
-        is(&none, &env[1..], member("c", 7));
-        is(&none, &env[3..], GroupChoice::Local);
-        is(&none, &[], GroupChoice::Local);
-        File::create(&place.paths[0]).unwrap();
-        is(&none, &[], agent(&place.paths[0]));
-        is(&none, &env[3..], GroupChoice::Local);
-        is(&none.local(), &[], GroupChoice::Local);
-    }
-
-    /// Whatever tells of a configured group is enough, be it a link that leads nowhere.
-    #[test]
-    fn a_host_with_a_configured_group_has_no_local_one_by_default() {
-        for at in [1, 2] {
-            for is_link in [false, true] {
-                let place = Place::new();
-                let path = &place.paths[at];
-                match is_link {
-                    true => symlink("nowhere", path).unwrap(),
-                    false => fs::create_dir(path).unwrap(),
-                }
-                let refused = place.find(&GroupOptions::new(), &[]).unwrap_err();
-                let OpenError::HostGroup { evidence, .. } = &refused else {
-                    panic!("{refused}");
-                };
-                assert_eq!(evidence, std::slice::from_ref(path));
-                let text = refused.to_string();
-                assert!(text.contains(path.to_str().unwrap()), "{text}");
-                assert!(text.contains("--local"), "{text}");
-                let local = place.find(&GroupOptions::new().local(), &[]).unwrap();
-                assert_eq!(local, GroupChoice::Local);
-            }
-        }
-    }
-
-    #[test]
-    fn the_mark_of_a_host_is_made_once() {
-        let place = Place::new();
-        place.host().mark().unwrap();
-        place.host().mark().unwrap();
-        assert!(place.paths[2].is_dir());
-        let refused = place.find(&GroupOptions::new(), &[]).unwrap_err();
-        assert!(matches!(refused, OpenError::HostGroup { .. }), "{refused}");
-        // As systemd makes it, before what it leads to is mounted.
-        let place = Place::new();
-        symlink("private/distlock", &place.paths[2]).unwrap();
-        place.host().mark().unwrap();
-        let nowhere = place.dir.path().join("nowhere/state");
-        let host = Host {
-            state: &nowhere,
-            ..place.host()
-        };
-        let refused = host.mark().unwrap_err().to_string();
-        assert!(refused.contains(nowhere.to_str().unwrap()), "{refused}");
-    }
-
-    #[test]
-    fn contradictions_and_halves_are_refused() {
-        let place = Place::new();
-        let refused = |options: GroupOptions, env: &[(&str, &str)]| {
-            let refused = place.find(&options, env).unwrap_err();
-            assert!(matches!(refused, OpenError::Options { .. }), "{refused}");
-        };
-        let none = GroupOptions::new;
-        refused(none().socket("s").config("c").id(id(1)), &[]);
-        refused(none().socket("s").id(id(1)), &[]);
-        refused(none().config("c"), &[]);
-        refused(none().id(id(1)), &[]);
-        refused(none().local().socket("s"), &[]);
-        refused(none().local().config("c").id(id(1)), &[]);
-        refused(none().local().id(id(1)), &[("DISTLOCK_CONFIG", "c")]);
-        refused(none().socket(""), &[]);
-        refused(none().socket("@x"), &[]);
-        refused(none().socket("x".repeat(MAX_SOCKET_PATH + 1)), &[]);
-        for id in ["0", "65536", "x", "-1", "1 "] {
-            refused(none().config("c"), &[("DISTLOCK_ID", id)]);
-        }
-    }
-}
+mod tests;

@@ -87,6 +87,11 @@ impl Driven {
         })
     }
 
+    #[cfg(feature = "store")]
+    pub(crate) fn new(agent: Agent, driver: Driver) -> Self {
+        Self { agent, driver }
+    }
+
     /// The agent, from which the locks come. It lives on in its clones and locks, but goes on only
     /// with this.
     pub fn agent(&self) -> &Agent {

@@ -95,16 +95,20 @@ pub enum Event {
 /// let leaders = election.observe();
 /// let leadership = election.campaign()?;
 /// let leader = leaders.iter().flatten().next().expect("the agent is open");
-/// assert_eq!(leader.member.as_u16(), 1);
+/// assert_eq!(leader.member.map(u16::from), Some(1));
 /// assert_eq!(leader.fence, leadership.fence());
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its member.
-    pub member: NodeId,
+    /// Its member; `None` where a store has the locks, which knows no members.
+    pub member: Option<NodeId>,
+    /// Its host, where a store has the locks.
+    pub host: Option<String>,
+    /// Its process there.
+    pub pid: Option<u32>,
     /// Its fence: larger than that of every leader before it. `None` where the group gives none.
     pub fence: Option<Fence>,
 }

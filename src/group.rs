@@ -62,11 +62,14 @@ impl Backend for Group {
                 _ => HandleError::Closed,
             })?,
         };
+        let is_in_store = description.is_in_store;
+        let ask = if is_in_store { of_ledger(ask)? } else { ask };
         let spec = agree(ask, description)?;
         Ok(Arc::new(GroupLock {
             connection: Arc::clone(&self.0),
             name: name.clone(),
             ask,
+            is_in_store,
             spec: Mutex::new(spec),
         }))
     }
@@ -98,7 +101,11 @@ impl Backend for Group {
     }
 
     fn elects(&self) -> bool {
-        true
+        match &*self.0 {
+            Connection::Member(agent) => !agent.is_in_store(),
+            // Its agent tells.
+            Connection::Client(_) => true,
+        }
     }
 
     fn close(&self) {
@@ -125,6 +132,7 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
         spec,
         is_listed,
         by_quorum,
+        is_in_store: _,
     } = description;
     if is_listed {
         if let Some(asked) = ask.algorithm
@@ -174,17 +182,33 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
     }
 }
 
+/// What a caller says of a lock that a store has: all are served by the ledger.
+fn of_ledger(ask: Ask) -> Result<Ask, HandleError> {
+    match ask.algorithm {
+        None | Some(Algorithm::Ledger) => Ok(Ask {
+            algorithm: None,
+            ..ask
+        }),
+        Some(asked) => Err(HandleError::NotInThisGroup { asked }),
+    }
+}
+
 struct GroupLock {
     connection: Arc<Connection>,
     name: LockName,
     ask: Ask,
+    is_in_store: bool,
     /// As far as is known: another member may have been first, and have said otherwise.
     spec: Mutex<LockSpec>,
 }
 
 impl Lock for GroupLock {
     fn algorithm(&self) -> Algorithm {
-        self.spec.lock().algorithm.into()
+        if self.is_in_store {
+            Algorithm::Ledger
+        } else {
+            self.spec.lock().algorithm.into()
+        }
     }
 
     fn permits(&self) -> NonZeroU32 {
@@ -253,6 +277,8 @@ impl GroupWaiting {
             | AcquireError::Lent => return Ok(None),
             AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
             AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
+            AcquireError::Unreachable { store, reason } => LockError::Unreachable { store, reason },
+            AcquireError::Store { store, reason } => LockError::Store { store, reason },
             AcquireError::WrongSpec { actual } if actual.permits != self.spec.permits => {
                 let (asked, actual) = (self.spec.permits, actual.permits);
                 LockError::WrongPermits { asked, actual }
@@ -364,9 +390,13 @@ fn caller(request: &Request) -> Caller {
 
 /// As an application sees it.
 fn leader(leader: runtime::Leader) -> Leader {
+    let fence = leader.fence();
+    let process = leader.process;
     Leader {
         member: leader.member,
-        fence: leader.fence(),
+        pid: process.as_ref().map(|process| process.pid),
+        host: process.map(|process| process.host),
+        fence,
     }
 }
 

@@ -55,6 +55,8 @@
 //!
 //! - `capi`: the functions of the C library. `packaging/install-c.sh` makes the library of them, and
 //!   libdistlock(3) is its manual; it adds nothing to Rust.
+//! - `etcd`, `postgresql`: locks that are kept in such a store ([`Agent::open_at`], `[store]` of a
+//!   configuration). The program has both. They add rustls and `serde_json`, or `postgres-protocol`.
 //! - `trace`: agents write traces for `distlock trace`, where [`NodeConfig::with_trace`] or
 //!   `DISTLOCK_TRACE` says. The program and the C library have it. In other programs that are asked for
 //!   a trace, the agent warns that it has none. It adds `serde_json` and three more crates.
@@ -93,6 +95,8 @@ mod ffi;
 mod group;
 mod guard;
 mod handle;
+#[cfg(feature = "store")]
+mod kept;
 mod local;
 mod lock;
 mod locking;
@@ -104,6 +108,8 @@ mod options;
 mod previous_owner;
 mod semaphore;
 mod session;
+#[cfg(feature = "store")]
+pub mod store;
 mod thread;
 mod waiting;
 mod watch;

@@ -120,6 +120,12 @@ pub(crate) fn open(error: StartError, id: NodeId) -> OpenError {
     }
 }
 
+/// Why an agent does not start whose locks a store has.
+#[cfg(feature = "store")]
+pub(crate) fn open_store(error: StartError) -> OpenError {
+    open(error, NodeId::new(1).expect("one is an id"))
+}
+
 fn state(error: StateError, id: NodeId) -> OpenError {
     match error {
         StateError::InUse { path, .. } => OpenError::AlreadyRunning { id, state: path },

@@ -39,7 +39,8 @@ impl Shop {
 fn await_leader(observed: &Receiver<Option<Leader>>, member: u16) -> Option<Leader> {
     loop {
         let told = observed.recv_timeout(TIMEOUT).expect("news in time");
-        if told.map_or(0, |leader| leader.member.as_u16()) == member {
+        let leads = told.as_ref().and_then(|leader| leader.member);
+        if leads.map_or(0, u16::from) == member {
             return told;
         }
     }

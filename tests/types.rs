@@ -51,7 +51,8 @@ fn values_are_compared_hashed_printed_and_read() {
     all!(Address: Clone + Debug + Ord + Hash + Display + FromStr);
     all!(MulticastAddress: Copy + Debug + Eq + Hash + Display + FromStr);
     all!(Failure, LockSpec, Priority: Copy + Debug + Eq + Hash);
-    all!(GuardState, Loss, PreviousOwner, Leader: Copy + Debug + Eq + Hash);
+    all!(GuardState, Loss, PreviousOwner: Copy + Debug + Eq + Hash);
+    all!(Leader: Clone + Debug + Eq + Hash);
     all!(Missing, Absence: Copy + Debug + Ord + Hash);
     all!(Config, NodeConfig, Settings, Event: Clone + Debug + Eq);
     all!(Config: FromStr);

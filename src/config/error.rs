@@ -30,6 +30,15 @@ pub enum ConfigError {
         /// What is wrong, why, and what to do.
         reason: String,
     },
+    /// The locks are kept in a store, and nobody is a member.
+    #[error(
+        "{source_name} keeps the locks in a store, and has no members; leave out which member this \
+         is (--id, DISTLOCK_ID)"
+    )]
+    NoMembers {
+        /// The file.
+        source_name: String,
+    },
     /// There is no such member.
     #[error(
         "{source_name} has no member {id}; choose one of {}, or add a [[member]]",

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{self, ClusterId, ElectionAlgorithm, Failure, NodeId, Settings};
 use distlock_agent::runtime::{Address, CREDENTIAL, MulticastAddress};
+#[cfg(feature = "store")]
+use distlock_stores::StoreUrl;
 use toml_span::de_helpers::{TableHelper, expected};
 use toml_span::value::ValueInner;
 use toml_span::{DeserError, Deserialize, Span, Spanned, Value};
@@ -20,6 +22,9 @@ use super::fault::Fault;
 use super::locks::{self, read_algorithm, read_locks};
 use super::members::{self, MAX_VOTERS, read_members, read_multicast, read_voters};
 use super::metrics::{Metrics, MetricsAddress};
+#[cfg(feature = "store")]
+use super::store::Access;
+use super::store_table::StoreTable;
 use super::syntax;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
@@ -49,6 +54,9 @@ pub(super) struct Contents {
     pub(super) command_lines: bool,
     pub(super) metrics: Option<MetricsAddress>,
     pub(super) audit: Option<PathBuf>,
+    /// Where the locks are kept, if that is a store. Then there are no members.
+    #[cfg(feature = "store")]
+    pub(super) store: Option<(StoreUrl, Access)>,
 }
 
 struct File {
@@ -65,6 +73,7 @@ struct File {
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
     metrics: Option<Metrics>,
     audit: Option<Audit>,
+    store: Option<Spanned<StoreTable>>,
     group: Group,
     member: Vec<Spanned<members::Member>>,
     lock: Vec<Spanned<locks::Lock>>,
@@ -86,6 +95,7 @@ impl<'de> Deserialize<'de> for File {
         let voters = table.optional_s("voters");
         let metrics = table.optional("metrics");
         let audit = table.optional("audit");
+        let store = table.optional_s("store");
         let group = table.required("group");
         let member = table.optional("member");
         let lock = table.optional("lock");
@@ -104,6 +114,7 @@ impl<'de> Deserialize<'de> for File {
             voters,
             metrics,
             audit,
+            store,
             group: group?,
             member: member.unwrap_or_default(),
             lock: lock.unwrap_or_default(),
@@ -170,6 +181,9 @@ pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Contents,
 
 fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     let file: File = syntax::read(text)?;
+    if let Some(table) = &file.store {
+        return read_with_store(&file, table, base);
+    }
     let key_file = file.key_file.as_ref();
     let key_file = key_file
         .map(|path| read_key_file(path, file.insecure, base))
@@ -183,7 +197,7 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     let members = read_members(&file.member, may_leave_host)?;
     let settings = Settings {
         group: read_group(&file.group)?,
-        lease: read_lease(file.lease.as_ref(), file.profile.as_ref())?,
+        lease: read_lease(file.lease.as_ref(), file.profile.as_ref(), DEFAULT_LEASE)?,
         failure,
         lock_delay: file
             .lock_delay
@@ -212,7 +226,84 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
         command_lines: file.command_lines,
         metrics: file.metrics.as_ref().map(Metrics::read).transpose()?,
         audit: file.audit.as_ref().map(Audit::read).transpose()?,
+        #[cfg(feature = "store")]
+        store: None,
     })
+}
+
+/// A file whose locks are kept in a store.
+#[cfg(feature = "store")]
+fn read_with_store(
+    file: &File,
+    table: &Spanned<StoreTable>,
+    base: &Path,
+) -> Result<Contents, Fault> {
+    refuse_members_keys(file)?;
+    let group = read_group(&file.group)?;
+    let plain = super::store::check_group(&group);
+    plain.map_err(|reason| Fault::new(file.group.name.span, reason))?;
+    let (lease, profile) = (file.lease.as_ref(), file.profile.as_ref());
+    let lease = read_lease(lease, profile, super::store::DEFAULT_LEASE)?;
+    let lock_delay = file.lock_delay.as_ref();
+    let lock_delay = lock_delay.map_or(Ok(Duration::ZERO), read_lock_delay)?;
+    let locks = locks::read_locks_of_store(&file.lock)?;
+    let metrics = file.metrics.as_ref().map(Metrics::read).transpose()?;
+    let audit = file.audit.as_ref().map(Audit::read).transpose()?;
+    let (url, access) = table.value.read(base)?;
+    let fault = |reason| Fault::new(table.span, reason);
+    access.check(&url).map_err(fault)?;
+    let settings = Settings {
+        lease,
+        lock_delay,
+        locks,
+        ..Settings::new(group)
+    };
+    Ok(Contents {
+        settings,
+        members: BTreeMap::new(),
+        voters: Vec::new(),
+        voters_are_listed: false,
+        cluster: None,
+        multicast: None,
+        key_file: None,
+        command_lines: file.command_lines,
+        metrics,
+        audit,
+        store: Some((url, access)),
+    })
+}
+
+#[cfg(not(feature = "store"))]
+fn read_with_store(_: &File, table: &Spanned<StoreTable>, _: &Path) -> Result<Contents, Fault> {
+    Err(Fault::new(
+        table.span,
+        "this build of distlock has no stores: build it with the feature etcd or postgresql",
+    ))
+}
+
+/// What only members have has no meaning beside `[store]`.
+#[cfg(feature = "store")]
+fn refuse_members_keys(file: &File) -> Result<(), Fault> {
+    let keys = [
+        ("algorithm", file.algorithm.as_ref().map(|it| it.span)),
+        ("election", file.election.as_ref().map(|it| it.span)),
+        ("failure", file.failure.as_ref().map(|it| it.span)),
+        ("key_file", file.key_file.as_ref().map(|it| it.span)),
+        ("multicast", file.multicast.as_ref().map(|it| it.span)),
+        ("voters", file.voters.as_ref().map(|it| it.span)),
+        ("cluster", file.group.cluster.as_ref().map(|it| it.span)),
+        ("[[member]]", file.member.first().map(|it| it.span)),
+    ];
+    for (key, span) in keys {
+        if let Some(span) = span {
+            let reason = format!(
+                "{key} belongs to a group of members, and with [store] the store decides: remove \
+                 one of both"
+            );
+            return Err(Fault::new(span, reason));
+        }
+    }
+    Ok(())
 }
 
 fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
@@ -274,18 +365,25 @@ fn read_cluster(text: &Spanned<String>) -> Result<ClusterId, Fault> {
 fn read_lease(
     lease: Option<&Spanned<Length>>,
     profile: Option<&Spanned<String>>,
+    default: Duration,
 ) -> Result<Duration, Fault> {
     // Also where it is of no use: it may be misspelt.
-    let by_profile = profile.map_or(Ok(DEFAULT_LEASE), read_profile)?;
+    let by_profile = profile.map_or(Ok(default), read_profile)?;
     let Some(text) = lease else {
         return Ok(by_profile);
     };
     let lease = read_duration(text, "lease")?;
-    if !(MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        let reason = format!("a lease of {lease:?} is out of bounds: choose \"100ms\" to \"60m\"");
-        return Err(Fault::new(text.span, reason));
+    let checked = check_lease(lease).map_err(|reason| Fault::new(text.span, reason));
+    checked.map(|()| lease)
+}
+
+pub(super) fn check_lease(lease: Duration) -> Result<(), String> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
     }
-    Ok(lease)
+    Err(format!(
+        "a lease of {lease:?} is out of bounds: choose \"100ms\" to \"60m\""
+    ))
 }
 
 /// The lease for such hosts.
@@ -320,7 +418,21 @@ fn read_lock_delay(text: &Spanned<Length>) -> Result<Duration, Fault> {
     Ok(delay)
 }
 
-/// A number and its unit: `500ms`, `5s`, `1m`. `key`: what it is for.
+/// A whole number and its unit: `500ms`, `5s`, `1m`.
+pub(super) fn read_length(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    let millis = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
+    Some(Duration::from_millis(millis))
+}
+
+/// The same, with its place in the file. `key`: what it is for.
 fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault> {
     let no_unit = |number: &dyn fmt::Display, meant: &dyn fmt::Display| {
         let reason = format!("{key} = {number} has no unit: write {key} = \"{meant}\"");
@@ -342,19 +454,7 @@ fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault
             return no_unit(number, &meant);
         }
     };
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let unit_ms = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let length = number.parse::<u64>().ok().zip(unit_ms);
-    let millis = length.and_then(|(number, unit_ms)| number.checked_mul(unit_ms));
-    millis.map(Duration::from_millis).ok_or_else(|| {
+    read_length(text).ok_or_else(|| {
         let reason = format!(
             "{text:?} is no {key}: write a whole number and its unit, as in \"500ms\", \"5s\" or \
              \"1m\""

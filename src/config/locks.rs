@@ -63,6 +63,27 @@ pub(super) fn read_locks(
     Ok(known)
 }
 
+/// The same where a store decides, which serves all by one algorithm.
+#[cfg(feature = "store")]
+pub(super) fn read_locks_of_store(
+    locks: &[Spanned<Lock>],
+) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
+    for lock in locks {
+        let lock = &lock.value;
+        let keys = [("algorithm", &lock.algorithm), ("priority", &lock.priority)];
+        for (key, value) in keys {
+            if let Some(value) = value {
+                let reason = format!(
+                    "{key} belongs to a group of members, and with [store] all locks are served \
+                     by the ledger: remove it"
+                );
+                return Err(Fault::new(value.span, reason));
+            }
+        }
+    }
+    read_locks(locks, Failure::Quorum)
+}
+
 fn read_spec(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
     let mut spec = read_algorithm_and_permits(lock, failure)?;
     if let Some(name) = &lock.priority {

@@ -48,8 +48,8 @@ pub enum HandleError {
     },
     /// The group does not have this algorithm at all.
     #[error(
-        "this group has no algorithm {asked}: the local group has kernel only, and a configured \
-         group all but kernel"
+        "this group has no algorithm {asked}: the local group has kernel only, locks in a store \
+         have ledger only, and a group of members has all others"
     )]
     NotInThisGroup {
         /// What the caller wants.
@@ -190,6 +190,25 @@ pub enum LockError {
     NoAnswer {
         /// The members of the group that did not answer, if that is known.
         silent: Vec<NodeId>,
+    },
+    /// The store that has the locks has not answered for one lease, or not in the caller's time: whether the
+    /// lock is held is not known.
+    #[error(
+        "the store {store} cannot be reached: {reason}; see that it runs ('distlock store check')"
+    )]
+    Unreachable {
+        /// Where it is.
+        store: String,
+        /// As far as it is known.
+        reason: String,
+    },
+    /// The store refuses what it takes to hold the lock, or its record of the lock cannot be used.
+    #[error("the store {store} does not keep this lock: {reason}")]
+    Store {
+        /// Where it is.
+        store: String,
+        /// What it says.
+        reason: String,
     },
     /// The host's agent, whose client this is, is gone; or this member's own session is over.
     #[error("the agent cannot be used any more: {reason}; open another")]

@@ -142,6 +142,14 @@ pub enum OpenError {
         /// What is wrong, why, and what to do.
         reason: String,
     },
+    /// A store does not answer, or refuses.
+    #[error("the store {store}: {reason}; see that it runs and that this user may use it")]
+    Store {
+        /// Where it is.
+        store: String,
+        /// What it says, or that it says nothing.
+        reason: String,
+    },
     /// The agent has as many clients as it can have, in all or of this process, or has too few
     /// descriptors for another.
     #[error(

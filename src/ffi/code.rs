@@ -93,6 +93,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
         OpenError::Unreachable { .. }
         | OpenError::OtherBuild { .. }
         | OpenError::HostGroup { .. }
+        | OpenError::Store { .. }
         | OpenError::TooManyClients { .. } => Errno::ENOTCONN,
         OpenError::Damaged { .. } => Errno::EBADMSG,
         OpenError::TooManyFiles { source, .. } | OpenError::Io { source, .. } => io(source),
@@ -137,6 +138,7 @@ pub(super) fn lock(error: &LockError) -> Errno {
     match error {
         LockError::NoQuorum { .. }
         | LockError::NoAnswer { .. }
+        | LockError::Unreachable { .. }
         | LockError::Disconnected { .. } => Errno::ENOTCONN,
         LockError::Deadlock => Errno::EDEADLK,
         LockError::Closed => Errno::ECANCELED,
@@ -147,6 +149,8 @@ pub(super) fn lock(error: &LockError) -> Errno {
         | LockError::NotShareable { .. }
         | LockError::Forked
         | LockError::Finished => Errno::EINVAL,
+        // What the store has there is nothing that can be used.
+        LockError::Store { .. } => Errno::EBADMSG,
         LockError::Io { source, .. } => io(source),
     }
 }

@@ -23,7 +23,9 @@ pub const DISTLOCK_LOCAL: u32 = 1;
 /// - `flags = DISTLOCK_LOCAL`: the local group;
 /// - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
 ///   agent in a thread of this process;
-/// - `socket_path`: a client of the agent that serves this socket (`distlock agent`).
+/// - `socket_path`: a client of the agent that serves this socket (`distlock agent`);
+/// - `at`: the group at that place, as `distlock run --at` takes it: a store's, like
+///   `etcd://10.0.0.1,10.0.0.2?group=shop` or `postgresql://app@db/shop`.
 ///
 /// Anything else is -EINVAL. The strings are not needed any more when the function returns.
 #[repr(C)]
@@ -41,7 +43,7 @@ pub struct distlock_options {
     pub state_dir: *const c_char,
     /// `DISTLOCK_LOCAL`, or 0.
     pub flags: u32,
-    /// Must be NULL: it is for stores of a later version.
+    /// Where the group is, in UTF-8.
     pub at: *const c_char,
 }
 
@@ -92,11 +94,19 @@ unsafe fn sort(options: &distlock_options) -> Result<GroupOptions, Errno> {
         ]
     };
     let is_local = options.flags & DISTLOCK_LOCAL != 0;
-    // The stores that `at` names are of a later version.
-    if options.flags & !DISTLOCK_LOCAL != 0 || at.is_some() {
+    if options.flags & !DISTLOCK_LOCAL != 0 {
         return Err(Errno::EINVAL);
     }
     let found = GroupOptions::new();
+    if let Some(at) = at {
+        let is_alone = config.is_none() && socket.is_none() && state_dir.is_none();
+        let at = at.to_str().map_err(|_| Errno::EINVAL)?;
+        return if is_alone && !is_local && options.id == 0 {
+            Ok(found.at(at))
+        } else {
+            Err(Errno::EINVAL)
+        };
+    }
     match (config, options.id, socket) {
         (None, 0, None) if state_dir.is_none() && is_local => Ok(found.local()),
         (None, 0, None) if state_dir.is_none() => Ok(found),

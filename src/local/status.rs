@@ -55,6 +55,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
         multicast: None,
         protection: None,
         clients: None,
+        store: None,
     })
 }
 
