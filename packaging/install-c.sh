@@ -44,7 +44,7 @@ soname=libdistlock.so.${version%%.*}
 needs=(-lgcc_s -lpthread -lm -ldl -lc)
 
 archive=$(cargo rustc --locked --package distlock --lib --crate-type staticlib \
-    --features capi,trace --profile "$profile" \
+    --features capi,etcd,postgresql,trace --profile "$profile" \
     --message-format json-render-diagnostics |
     grep -oE '"[^"]*/libdistlock\.a"' | tail -n 1 | tr -d '"')
 

@@ -11,9 +11,9 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
-use distlock::discovery::{HOST_SOCKET, checked_socket, variable};
+use distlock::discovery::{GroupChoice, HOST_SOCKET, checked_socket, variable};
 use distlock::status::Status;
-use distlock::{Agent, Event, NodeConfig, NodeId, StatusError};
+use distlock::{Agent, Event, NodeId, StatusError};
 use distlock_agent::protocol::membership::quorum::members;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_dumpable;
@@ -52,6 +52,28 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Starts an agent, a member or of a store: their configurations have the same methods. With it comes
+/// where its metrics are served, and its audit log.
+macro_rules! start {
+    ($place:expr, $config:expr, $id:expr, $manager:expr, $start:expr) => {{
+        let mut config = match $place {
+            Place::At(path) => $config.with_socket(path),
+            Place::Given(listener) => $config.with_listener(listener),
+        };
+        if let Some(watchdog) = $manager.watchdog() {
+            config = config.with_watchdog(watchdog);
+        }
+        // Before the group hears of this agent.
+        let endpoint = config.metrics().map(Endpoint::bind).transpose()?;
+        let mut audit = None;
+        if let Some(path) = config.audit().map(Path::to_owned) {
+            let (log, auditor) = audit::open(&path, $id)?;
+            config = config.with_auditor(auditor);
+            audit = Some(log);
+        }
+        ($start(config)?, endpoint, audit)
+    }};
+}
 fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     // Before anything else is opened or started.
     let manager = Manager::meet()?;
@@ -60,7 +82,7 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
         socket: None,
         ..args.group.clone()
     };
-    let member = group::member(&flags, "agent")?;
+    let choice = group::agent(&flags, "agent")?;
     let place = Place::choose(&args.group, &manager)?;
     let socket = place.path();
     allow_open_files();
@@ -69,22 +91,23 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     set_dumpable(false).map_err(|errno| refusal::system("forbid core dumps", errno))?;
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
-    let mut config = place.of(member.load()?);
-    if let Some(dir) = &args.trace {
-        config = config.with_trace(dir);
-    }
-    if let Some(watchdog) = manager.watchdog() {
-        config = config.with_watchdog(watchdog);
-    }
-    // Before the group hears of this member.
-    let endpoint = config.metrics().map(Endpoint::bind).transpose()?;
-    let mut audit = None;
-    if let Some(path) = config.audit().map(Path::to_owned) {
-        let (log, auditor) = audit::open(&path, config.me().as_u16())?;
-        config = config.with_auditor(auditor);
-        audit = Some(log);
-    }
-    let agent = Agent::from_config(config)?;
+    let (agent, endpoint, audit) = match choice {
+        GroupChoice::Store(choice) => {
+            if args.trace.is_some() {
+                let what = "locks in a store have no trace yet; leave out --trace";
+                return Err(Failure::usage(what, "agent"));
+            }
+            start!(place, choice.load()?, 0, manager, Agent::from_store)
+        }
+        _ => {
+            let mut config = group::member(&flags, "agent")?.load()?;
+            if let Some(dir) = &args.trace {
+                config = config.with_trace(dir);
+            }
+            let id = config.me().as_u16();
+            start!(place, config, id, manager, Agent::from_config)
+        }
+    };
     if let Some(endpoint) = &endpoint {
         endpoint.serve(agent.clone())?;
     }
@@ -178,13 +201,6 @@ impl Place {
             Self::At(path) => path.clone(),
             // A listener that has none is refused.
             Self::Given(listener) => listener.path().unwrap_or_default(),
-        }
-    }
-
-    fn of(self, config: NodeConfig) -> NodeConfig {
-        match self {
-            Self::At(path) => config.with_socket(path),
-            Self::Given(listener) => config.with_listener(listener),
         }
     }
 }

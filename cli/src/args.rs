@@ -3,6 +3,7 @@
 mod audit;
 mod doctor;
 mod group;
+mod store;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,6 +17,7 @@ use distlock_agent::protocol::ids::LockName;
 pub(crate) use self::audit::{Audit, AuditCommand, AuditVerify};
 pub(crate) use self::doctor::Doctor;
 pub(crate) use self::group::Group;
+pub(crate) use self::store::{Store, StoreCheck, StoreCommand, StoreGc, StoreInit};
 use crate::exit::{self, Failure};
 
 /// Mutual exclusion for programs on one host or many, without a server.
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Recover(Recover),
     /// Check fences, at the resource that a lock protects.
     Fence(Fence),
+    /// Look at a store that has the locks, and care for it.
+    Store(Store),
     /// Check configuration files.
     Config(Config),
     /// Check audit logs.
@@ -272,7 +276,10 @@ pub(crate) enum FenceCommand {
     Check(FenceCheck),
 }
 
-/// Refuse FENCE if it is lower than one that FILE has seen.
+/// Refuse FENCE if it is lower than one that FILE has seen, or that a store has given.
+///
+/// With --at, FILE is the name of a lock, and FENCE is refused if it is lower than the last one that
+/// the store has given of that lock: for resources on many hosts.
 ///
 /// Exits with 0: FENCE is not lower than any seen, and is kept in FILE durably. 1: it is lower, and
 /// refused: its holder has lost the lock. Otherwise that cannot be known, and nothing should be
@@ -282,6 +289,10 @@ pub(crate) enum FenceCommand {
 /// FILE is made by the first check, and FILE.lock beside it. Any number may check at once.
 #[derive(Debug, Args)]
 pub(crate) struct FenceCheck {
+    /// The store that gives the fences, like etcd://10.0.0.1; then FILE is the name of the lock
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) at: Option<String>,
+
     /// Where the highest fence is kept: one file for each resource
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,

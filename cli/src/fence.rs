@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use distlock::{Fence, FenceChecker, FenceError};
+use distlock::{Fence, FenceChecker, FenceError, LockName};
 
-use crate::args::{FenceCheck, FenceCommand};
+use crate::args::{FenceCheck, FenceCommand, Group};
 use crate::exit::{CONFIG, Failure, NO_PERMISSION, NOT_ACQUIRED, UNAVAILABLE};
-use crate::refusal;
+use crate::{refusal, store};
 
 /// Does what is asked about fences.
 ///
@@ -20,6 +20,16 @@ pub(crate) fn fence(command: &FenceCommand) -> Result<ExitCode, Failure> {
 
 fn check(args: &FenceCheck) -> Result<ExitCode, Failure> {
     let fence = parse(&args.fence)?;
+    if let Some(at) = &args.at {
+        let name = LockName::new(args.file.as_os_str().as_encoded_bytes());
+        let name = name.map_err(|error| Failure::usage(error, "fence check"))?;
+        let flags = Group {
+            at: Some(at.clone()),
+            ..Group::default()
+        };
+        store::check_fence(&store::named(&flags, "fence check")?, &name, fence.as_u64())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     FenceChecker::new(&args.file).check(fence)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,6 +27,16 @@ pub(crate) fn member(flags: &args::Group, command: &str) -> Result<MemberChoice,
         .map_err(|error| refusal(error, command))
 }
 
+/// Of what this process is to be an agent, as the flags and the environment say; `command` is whose flags.
+///
+/// # Errors
+/// 64 when they do not say.
+pub(crate) fn agent(flags: &args::Group, command: &str) -> Result<GroupChoice, Failure> {
+    options(flags)
+        .find_agent()
+        .map_err(|error| refusal(error, command))
+}
+
 /// A wrong command line or environment names the help that helps.
 pub(crate) fn refusal(error: OpenError, command: &str) -> Failure {
     match error {
@@ -37,6 +47,7 @@ pub(crate) fn refusal(error: OpenError, command: &str) -> Failure {
 
 fn options(flags: &args::Group) -> GroupOptions {
     let args::Group {
+        at,
         local,
         socket,
         config,
@@ -44,6 +55,9 @@ fn options(flags: &args::Group) -> GroupOptions {
         state_dir,
     } = flags.clone();
     let mut options = GroupOptions::new();
+    if let Some(at) = at {
+        options = options.at(at);
+    }
     if local {
         options = options.local();
     }

@@ -30,6 +30,7 @@ mod signals;
 mod sim;
 mod spawn;
 mod status;
+mod store;
 mod terminal;
 mod top;
 mod trace;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Ok(Command::Metrics(args)) => metrics::metrics(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
+        Ok(Command::Store(args)) => store::store(&args.command),
         Ok(Command::Doctor(args)) => doctor::doctor(&args),
         Ok(Command::Audit(args)) => audit::audit(&args.command),
         Ok(Command::Config(args)) => config::config(&args.command),

@@ -7,7 +7,6 @@ use std::io::{self, PipeReader};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
-use distlock::discovery::GroupChoice;
 use distlock::{Agent, Guard, LeaseWatch, UnlockError};
 use distlock_agent::runtime::clock;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -57,7 +56,7 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
     }
     let open = || way::open_within(&group, answer_time(args));
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
-    if matches!(group, GroupChoice::Member(_)) || std::process::id() == 1 {
+    if group.has_own_agent() || std::process::id() == 1 {
         // A member must leave before it dies, and the first process of a container is not ended
         // by a signal that it does not handle.
         let signals = block()?;
@@ -70,7 +69,7 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
                 return Ok(signaled(number));
             }
         };
-        let outlives = matches!(group, GroupChoice::Member(_));
+        let outlives = group.has_own_agent();
         hold(args, &agent, guard, &signals, outlives)
     } else {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this

@@ -66,6 +66,9 @@ pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
         return print_json(&cut(&status, "members", &status.members));
     }
     let table = match members_table(&status) {
+        empty if empty.is_empty() && status.store.is_some() => {
+            "A store has the locks: agents need not be listed.\n".to_owned()
+        }
         empty if empty.is_empty() => "The local group has no members.\n".to_owned(),
         table => table,
     };
@@ -89,7 +92,7 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
     let no_quorum = if status.quorum.ok {
         String::new()
     } else {
-        quorum::paragraph(&status)
+        store(&status) + &quorum::paragraph(&status)
     };
     let table = if status.locks.is_empty() {
         let whom = if status.quorum.ok {
@@ -108,7 +111,7 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
 fn cut(status: &Status, key: &str, part: &impl Serialize) -> serde_json::Value {
     json!({
         "schema": SCHEMA, "group": status.group, "member": status.member,
-        "quorum": status.quorum, "epoch": status.epoch, key: part,
+        "quorum": status.quorum, "epoch": status.epoch, "store": status.store, key: part,
     })
 }
 
@@ -162,6 +165,35 @@ pub(crate) fn await_view(agent: &Agent) {
     }
 }
 
+/// The store that has the locks, if one has, and what is wrong with it.
+fn store(status: &Status) -> String {
+    let Some(store) = &status.store else {
+        return String::new();
+    };
+    let at = clean(&store.at);
+    let mut text = match (store.ok, store.keeps) {
+        (true, Some(false)) => {
+            format!("Store: {at}, which may forget what it has acknowledged: check fences.\n")
+        }
+        (true, _) => format!("Store: {at}.\n"),
+        (false, _) => format!(
+            "STORE UNREACHABLE: {at}: {}. Only the callers of the agent that is asked are listed.\n",
+            clean(&store.reason)
+        ),
+    };
+    if store.forgot > 0 {
+        let times = store.forgot;
+        let _ = writeln!(
+            text,
+            "It was found to have lost acknowledged writes, {times} times."
+        );
+    }
+    for unreadable in &store.unreadable {
+        let _ = writeln!(text, "UNREADABLE: {}.", clean(unreadable));
+    }
+    text
+}
+
 /// The group, the member that is asked and the epoch on one line, and on further lines the quorum and what
 /// endangers the group.
 pub(crate) fn heading(status: &Status) -> String {
@@ -173,6 +205,7 @@ pub(crate) fn heading(status: &Status) -> String {
         let _ = write!(text, ", epoch {}", status.epoch);
     }
     text.push('\n');
+    text.push_str(&store(status));
     text.push_str(&quorum::paragraph(status));
     text.push_str(&quorum::growth(status));
     let clients = status.clients.as_ref();

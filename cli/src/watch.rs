@@ -49,7 +49,7 @@ pub(crate) fn watch(
     let command = if only.is_some() { "who" } else { "status" };
     let group = group::select(flags, command)?;
     let is_member = matches!(group, GroupChoice::Member(_));
-    if !is_member && std::process::id() != 1 {
+    if !group.has_own_agent() && std::process::id() != 1 {
         return follow(&way::open(&group)?, only, interval, json);
     }
     // A member that just died would be missed by the others, and the first process of a container is

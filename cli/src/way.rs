@@ -1,9 +1,10 @@
 //! Opening a group, and what a member warns of.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use distlock::Agent;
 use distlock::discovery::GroupChoice;
-use distlock::{Agent, NodeConfig};
 use tracing::Level;
 
 use crate::args::LogFormat;
@@ -15,14 +16,13 @@ use crate::log;
 /// # Errors
 /// 66, 69, 77 or 78, as the library says why it cannot be.
 pub(crate) fn open_within(group: &GroupChoice, time: Option<Duration>) -> Result<Agent, Failure> {
-    if let GroupChoice::Member(member) = group {
+    if group.has_own_agent() {
         tell_warnings();
-        // What is wrong with its file is told when it is opened.
-        if let Some(path) = member.load().ok().as_ref().and_then(NodeConfig::audit) {
+        if let Some(path) = audit_of(group) {
             tracing::warn!(
                 event = "audit-unwritten",
-                "this program is a member itself, and writes nothing to the audit log {}: only an agent \
-                 does; to have it written, start distlock agent, and run this program as its client",
+                "this program is an agent itself, and writes nothing to the audit log {}: only \
+                 'distlock agent' does; to have it written, start distlock agent, and run this program as its client",
                 path.display()
             );
         }
@@ -31,6 +31,15 @@ pub(crate) fn open_within(group: &GroupChoice, time: Option<Duration>) -> Result
         Some(time) => group.open_within(time)?,
         None => group.open()?,
     })
+}
+
+/// Where the group's file has an audit log written. What is wrong with the file is told when it is opened.
+fn audit_of(group: &GroupChoice) -> Option<PathBuf> {
+    match group {
+        GroupChoice::Member(member) => member.load().ok()?.audit().map(Path::to_owned),
+        GroupChoice::Store(choice) => choice.load().ok()?.audit().map(Path::to_owned),
+        _ => None,
+    }
 }
 
 /// Opens `group`, as long as it takes.

@@ -10,7 +10,7 @@ use cli_support::group::Group;
 use cli_support::{Local, Process, eventually, exits, spawn};
 use distlock::status::{
     ClientsStatus, FoundingStatus, HolderStatus, LockStatus, MemberState, MemberStatus,
-    MulticastStatus, Protection, QuorumStatus, SCHEMA, Status, WaiterStatus,
+    MulticastStatus, Protection, QuorumStatus, SCHEMA, Status, StoreStatus, WaiterStatus,
 };
 use schema::{assert_valid, of_this_version, published, validator};
 use serde_json::{Value, json};
@@ -87,6 +87,14 @@ fn full() -> Status {
             connected: 1,
             waits_for_former: true,
             dropped: BTreeMap::from([("too-many".to_owned(), 2)]),
+        }),
+        store: Some(StoreStatus {
+            at: "etcd://10.0.0.1:2379".to_owned(),
+            ok: false,
+            reason: "it does not answer".to_owned(),
+            keeps: None,
+            forgot: 1,
+            unreadable: vec!["distlock/shop/lock/x: it is no record".to_owned()],
         }),
     }
 }

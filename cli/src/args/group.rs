@@ -9,6 +9,10 @@ const GROUP: &str = "Which group";
 // Which group is meant.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Group {
+    /// Where the group is: etcd://HOST,…, postgresql://USER@HOST/DATABASE (etcds, postgresqls with TLS), unix:SOCKET, file:CONFIG#ID or local: [environment: DISTLOCK_AT]
+    #[arg(long, value_name = "PLACE", help_heading = GROUP, conflicts_with_all = ["local", "socket", "config", "id", "state_dir"])]
+    pub(crate) at: Option<String>,
+
     /// The local group: the programs of this user on this host, also where the host has another
     #[arg(long, help_heading = GROUP, conflicts_with_all = ["socket", "config", "id", "state_dir"])]
     pub(crate) local: bool,
@@ -35,12 +39,18 @@ impl Group {
     /// Whether nothing was said.
     pub(crate) const fn is_empty(&self) -> bool {
         let Self {
+            at,
             local,
             socket,
             config,
             id,
             state_dir,
         } = self;
-        !*local && socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
+        at.is_none()
+            && !*local
+            && socket.is_none()
+            && config.is_none()
+            && id.is_none()
+            && state_dir.is_none()
     }
 }

@@ -43,7 +43,7 @@ impl Gatherer {
             news,
             bell: Arc::new(bell),
             agent: Arc::default(),
-            is_member: matches!(group, GroupChoice::Member(_)),
+            is_member: group.has_own_agent(),
         };
         let (bell, agent) = (Arc::clone(&gatherer.bell), Arc::clone(&gatherer.agent));
         thread::Builder::new()
