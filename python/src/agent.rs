@@ -22,9 +22,10 @@ pub(crate) struct Agent(distlock::Agent);
 impl Agent {
     /// Finds the group and opens it.
     #[staticmethod]
-    #[pyo3(signature = (*, local, directory, socket, config, id, state_dir))]
+    #[pyo3(signature = (*, at, local, directory, socket, config, id, state_dir))]
     fn open(
         py: Python<'_>,
+        at: Option<&str>,
         local: bool,
         directory: Option<PathBuf>,
         socket: Option<PathBuf>,
@@ -33,6 +34,9 @@ impl Agent {
         state_dir: Option<PathBuf>,
     ) -> PyResult<Self> {
         let mut options = GroupOptions::new();
+        if let Some(at) = at {
+            options = options.at(at);
+        }
         if local || directory.is_some() {
             options = options.local();
         }

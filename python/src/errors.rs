@@ -112,7 +112,8 @@ impl From<LockError> for Failure {
             | LockError::NotShareable { .. }
             | LockError::WrongPermits { .. } => "InvalidLock",
             LockError::Limit { .. } => "LimitExceeded",
-            LockError::NoAnswer { .. } => "NoAnswer",
+            LockError::NoAnswer { .. } | LockError::Unreachable { .. } => "NoAnswer",
+            LockError::Store { .. } => "StoreRefused",
             LockError::Disconnected { .. } => "Disconnected",
             LockError::Forked => "Forked",
             _ => "Error",

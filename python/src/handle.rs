@@ -188,7 +188,7 @@ pub(crate) struct Observing {
 
 #[pymethods]
 impl Observing {
-    /// The next leader, a tuple of its member and its fence, within a tuple, which is empty if nobody
+    /// The next leader, a tuple of its member, its fence, its host and its process, within a tuple, which is empty if nobody
     /// leads; `None` when the agent has closed. A call that is cancelled misses nothing.
     fn next(&self) -> Pending {
         let leaders = Arc::clone(&self.leaders);
@@ -198,8 +198,11 @@ impl Observing {
                 pin!(leaders.next()).poll(context)
             })
             .await;
-            let of =
-                |leader: distlock::Leader| (leader.member.as_u16(), leader.fence.map(u64::from));
+            let of = |leader: distlock::Leader| {
+                let fence = leader.fence.map(u64::from);
+                let member = leader.member.map(u16::from);
+                (member, fence, leader.host, leader.pid)
+            };
             let told = told.map(|leader| (leader.map(of),));
             Box::new(move |py: Python<'_>| Ok(told.into_pyobject(py)?.into_any().unbind()))
                 as Outcome

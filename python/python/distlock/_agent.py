@@ -28,9 +28,12 @@ class Agent:
     """This process's part in a group: the group's locks come from here.
 
     Without arguments it is what the program ``distlock`` uses: what the environment says
-    (``DISTLOCK_SOCKET``, ``DISTLOCK_CONFIG`` with ``DISTLOCK_ID``, ``DISTLOCK_DIR``), else this
-    host's agent, else the local group: the processes of this user on this host.
+    (``DISTLOCK_AT``, ``DISTLOCK_SOCKET``, ``DISTLOCK_CONFIG`` with ``DISTLOCK_ID``,
+    ``DISTLOCK_DIR``), else this host's agent, else the local group: the processes of this user on
+    this host.
 
+    - ``at``: the group at that place, as ``distlock run --at`` takes it: a store's, like
+      ``etcd://10.0.0.1,10.0.0.2?group=shop`` or ``postgresql://app@db/shop``.
     - ``local=True``: the local group, whatever the environment says; ``directory``: the one in that
       directory.
     - ``socket``: the group of the agent that serves this socket (``distlock agent``).
@@ -44,6 +47,7 @@ class Agent:
     def __init__(
         self,
         *,
+        at: str | None = None,
         local: bool = False,
         directory: StrPath | None = None,
         socket: StrPath | None = None,
@@ -53,6 +57,7 @@ class Agent:
     ) -> None:
         self._open = functools.partial(
             _native.Agent.open,
+            at=at,
             local=local,
             directory=directory,
             socket=socket,

@@ -8,6 +8,7 @@ class Agent:
     @staticmethod
     def open(
         *,
+        at: str | None,
         local: bool,
         directory: str | PathLike[str] | None,
         socket: str | PathLike[str] | None,

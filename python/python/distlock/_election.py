@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 class Leader(NamedTuple):
     """Who leads."""
 
-    member: int
-    """Its member."""
+    member: int | None
+    """Its member; `None` where a store has the locks, which knows no members."""
     fence: int | None
     """Its fence; `None` where the group gives none."""
+    host: str | None = None
+    """Its host, where a store has the locks."""
+    pid: int | None = None
+    """Its process there."""
 
 
 class Election:

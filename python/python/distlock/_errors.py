@@ -36,8 +36,12 @@ class NoQuorum(Error):
 
 
 class NoAnswer(Error):
-    """The host's agent, or the group, did not answer in time: it is not known who holds the
-    lock."""
+    """The host's agent, the group, or the store did not answer in time: it is not known who holds
+    the lock."""
+
+
+class StoreRefused(Error):
+    """The store refuses what it takes to hold the lock, or its record of the lock cannot be used."""
 
 
 class Closed(Error):
