@@ -156,9 +156,12 @@ fn the_examples_of_configurations_are_accepted() {
     let example = Config::parse(EXAMPLE).expect("the packaged one");
     assert_eq!(example.members().len(), 3);
     let in_5: Vec<_> = literals(MAN_5).collect();
-    assert_eq!(in_5.len(), 1);
-    let config = Config::parse(in_5[0]).expect("the one of distlock.toml(5)");
+    assert_eq!(in_5.len(), 2);
+    let config = Config::parse(in_5[0]).expect("the first one of distlock.toml(5)");
     assert_eq!(config.members().len(), 3);
+    let config = Config::parse(in_5[1]).expect("the second one of distlock.toml(5)");
+    let store = config.store().expect("its store");
+    assert!(store.requires_keeping());
     let in_1 = literals(MAN_1).find(|text| text.contains("[group]"));
     Config::parse(in_1.expect("one in distlock(1)")).expect("the one of distlock(1)");
 }
