@@ -66,7 +66,9 @@ typedef struct distlock_sem distlock_sem;
  * - `flags = DISTLOCK_LOCAL`: the local group;
  * - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
  *   agent in a thread of this process;
- * - `socket_path`: a client of the agent that serves this socket (`distlock agent`).
+ * - `socket_path`: a client of the agent that serves this socket (`distlock agent`);
+ * - `at`: the group at that place, as `distlock run --at` takes it: a store's, like
+ *   `etcd://10.0.0.1,10.0.0.2?group=shop` or `postgresql://app@db/shop`.
  *
  * Anything else is -EINVAL. The strings are not needed any more when the function returns.
  */
@@ -97,7 +99,7 @@ typedef struct distlock_options {
      */
     uint32_t flags;
     /**
-     * Must be NULL: it is for stores of a later version.
+     * Where the group is, in UTF-8.
      */
     const char *at;
 } distlock_options;
