@@ -123,6 +123,9 @@ pub(crate) fn open(error: StartError, id: NodeId) -> OpenError {
 /// Why an agent does not start whose locks a store has.
 #[cfg(feature = "store")]
 pub(crate) fn open_store(error: StartError) -> OpenError {
+    if let StartError::State(StateError::InUse { path, .. }) = error {
+        return OpenError::AgentRunning { state: path };
+    }
     open(error, NodeId::new(1).expect("one is an id"))
 }
 

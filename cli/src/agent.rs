@@ -91,13 +91,18 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     set_dumpable(false).map_err(|errno| refusal::system("forbid core dumps", errno))?;
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
+    let is_in_store = matches!(choice, GroupChoice::Store(_));
     let (agent, endpoint, audit) = match choice {
         GroupChoice::Store(choice) => {
             if args.trace.is_some() {
                 let what = "locks in a store have no trace yet; leave out --trace";
                 return Err(Failure::usage(what, "agent"));
             }
-            start!(place, choice.load()?, 0, manager, Agent::from_store)
+            let mut config = choice.load()?;
+            if let Some(dir) = &flags.state_dir {
+                config = config.with_state_dir(dir);
+            }
+            start!(place, config, 0, manager, Agent::from_store)
         }
         _ => {
             let mut config = group::member(&flags, "agent")?.load()?;
@@ -116,7 +121,7 @@ fn serve(args: &args::Agent) -> Result<ExitCode, Failure> {
     // Who closed standard output does not want to know.
     let _ = io::stdout().write_all(format!("ready: {}\n", readiness(&socket, &agent)).as_bytes());
 
-    let ended = attend(&events, &deadly_signals(signals)?);
+    let ended = attend(&events, &deadly_signals(signals)?, is_in_store);
     notify(NotifyState::Stopping);
     let reason = agent.status().err();
     agent.close();
@@ -248,7 +253,7 @@ enum Ended {
 }
 
 /// Tells whoever runs the agent what happens in the group, until it is over.
-fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
+fn attend(events: &Receiver<Event>, asked: &Receiver<i32>, is_in_store: bool) -> Ended {
     // With these there is no talk, and so they fall silent again and again.
     let mut strangers = BTreeSet::new();
     loop {
@@ -303,9 +308,19 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 tracing::error!(event = "files-differ", member = id, "{why}");
             }
             Ok(Event::Excluded { epoch }) => {
+                let epoch_number = epoch.as_u32();
+                if is_in_store {
+                    tracing::error!(
+                        event = "excluded",
+                        epoch = epoch_number,
+                        "this agent's session in the store has ended, as it was not renewed in time or \
+                         the store is another: what it held is lost; it begins a new one by itself"
+                    );
+                    continue;
+                }
                 tracing::error!(
                     event = "excluded",
-                    epoch = epoch.as_u32(),
+                    epoch = epoch_number,
                     "the group has gone on without this member, which was silent for too long, in epoch \
                      {epoch}: what it held is lost; it comes back by itself"
                 );

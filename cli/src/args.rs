@@ -216,7 +216,8 @@ pub(crate) struct Work {
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "distlock agent [OPTIONS] --config FILE --id N",
+    override_usage = "distlock agent [OPTIONS] --config FILE --id N\n       \
+                            distlock agent [OPTIONS] --at PLACE",
     args_override_self = true
 )]
 pub(crate) struct Agent {
@@ -279,7 +280,8 @@ pub(crate) enum FenceCommand {
 /// Refuse FENCE if it is lower than one that FILE has seen, or that a store has given.
 ///
 /// With --at, FILE is the name of a lock, and FENCE is refused if it is lower than the last one that
-/// the store has given of that lock: for resources on many hosts.
+/// the store has given of that lock: for resources on many hosts. Nothing is kept then, and 69 also
+/// means that the store does not answer, or has no record of the lock.
 ///
 /// Exits with 0: FENCE is not lower than any seen, and is kept in FILE durably. 1: it is lower, and
 /// refused: its holder has lost the lock. Otherwise that cannot be known, and nothing should be

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use distlock::Config;
-use distlock::config::Failure as FailureRule;
+use distlock::config::{Failure as FailureRule, StoreConfig};
 use distlock_agent::runtime::{CREDENTIAL, KeyFileError, key_ids};
 
 use crate::args::{ConfigCheck, ConfigCommand};
@@ -65,7 +65,37 @@ fn keys(config: &Config) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// What a file says whose locks a store has.
+fn said_of_store(config: &Config, store: &StoreConfig) -> String {
+    let keeps = if store.requires_keeping() {
+        "must keep what it acknowledges"
+    } else {
+        "may forget what it acknowledges"
+    };
+    let mut text = format!(
+        "group: {}\nstore: {}, which {keeps}\nlease: {:?}\nlocks: {} listed\n",
+        store.group(),
+        exit::one_line(store.url()),
+        store.lease(),
+        config.settings().locks.len()
+    );
+    if let Some(metrics) = store.metrics() {
+        let _ = writeln!(text, "metrics: {metrics}");
+    }
+    if let Some(audit) = store.audit() {
+        let _ = writeln!(
+            text,
+            "audit: {}",
+            exit::one_line(&audit.display().to_string())
+        );
+    }
+    text
+}
+
 fn said(config: &Config, keys: &str) -> String {
+    if let Some(store) = config.store() {
+        return said_of_store(config, &store);
+    }
     let settings = config.settings();
     let members = config.members().iter();
     let members: Vec<String> = members
@@ -123,7 +153,9 @@ fn warnings(config: &Config) -> Vec<String> {
     let settings = config.settings();
     let mut warnings = Vec::new();
     let count = config.voters().len();
-    if settings.failure == FailureRule::PresumeFailed {
+    if config.store().is_some() {
+        // Nobody votes.
+    } else if settings.failure == FailureRule::PresumeFailed {
         warnings.push(
             "failure = \"presume-failed\" lets two members be inside of one lock where one is only \
              paused or cut off, and gives no fences: leave the key out, unless that is wanted"

@@ -28,6 +28,16 @@ const SCHEMA: u32 = 1;
 /// 64 if the command line names no group that can be looked at, 74 if the findings cannot be printed.
 pub(crate) fn doctor(args: &Doctor) -> Result<ExitCode, Failure> {
     let facts = gather::gather(&args.group)?;
+    let is_told = facts.status().is_some_and(|status| status.store.is_some());
+    if is_told
+        || facts
+            .config()
+            .is_some_and(|config| config.store().is_some())
+    {
+        let what = "a store has the locks of this group, and doctor looks at members; run \
+                    'distlock store check'";
+        return Err(Failure::usage(what, "doctor"));
+    }
     let findings: Vec<_> = CHECKS.iter().map(|check| check(&facts)).collect();
     let text = match args.json {
         true => json(&findings),

@@ -219,7 +219,7 @@ fn not_started(why: Option<Why>) -> Failure {
         }
         Some(Why::NotRenewed) => {
             "the command was not started, because the lease is over or nearly so and is not \
-             renewed; see whether this host reaches a majority of the members"
+             renewed; see whether this host reaches a majority of the members, or the store"
         }
     };
     Failure::new(UNAVAILABLE, message)
@@ -236,7 +236,9 @@ fn ended(args: &args::Work, why: Option<Why>) -> Failure {
     };
     let look = match why {
         None | Some(Why::Lost) => "what became of the agent",
-        Some(Why::NotRenewed) => "whether this host reaches a majority of the members",
+        Some(Why::NotRenewed) => {
+            "whether this host reaches a majority of the members, or the store"
+        }
     };
     Failure::new(
         args.lost_exit_code,

@@ -47,6 +47,15 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
             locks_table(&status),
         ])?
     };
+    if let Some(store) = status
+        .store
+        .as_ref()
+        .filter(|store| args.check && !store.ok)
+    {
+        let (at, reason) = (clean(&store.at), clean(&store.reason));
+        let what = format!("the store {at} cannot be reached: {reason}; see that it runs");
+        return Err(Failure::new(exit::UNAVAILABLE, what));
+    }
     if args.check && !status.quorum.ok {
         return Err(quorum::failure(&status.quorum));
     }

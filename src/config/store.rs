@@ -281,6 +281,12 @@ impl StoreConfig {
         })
     }
 
+    /// The agent's own directory below that for states: groups of one name may be in several stores.
+    fn directory(&self) -> String {
+        let at = blake3::hash(self.at.as_bytes()).to_hex();
+        format!("{}-store-{}", self.group, &at[..8])
+    }
+
     /// What an agent is started with.
     pub(crate) fn options(&self) -> Result<LedgerOptions, OpenError> {
         let store = distlock_stores::open(self.url.kind, self.store_options()?);
@@ -294,7 +300,7 @@ impl StoreConfig {
             permits: self.permits.clone(),
             requires_keeping: self.access.requires_keeping,
             socket: self.endpoint.clone(),
-            state_dir: self.state_base.join(format!("{}-store", self.group)),
+            state_dir: self.state_base.join(self.directory()),
             watchdog: self.watchdog.clone(),
             auditor: self.auditor.clone(),
             command_lines: self.command_lines,

@@ -72,6 +72,8 @@ pub(super) fn choice_at(place: &str) -> Result<GroupChoice, OpenError> {
         return options.configured(&|_| None);
     }
     if place.contains("://") {
+        #[cfg(feature = "store")]
+        StoreConfig::at(place)?;
         return Ok(GroupChoice::Store(StoreChoice::At(place.to_owned())));
     }
     refused(format!(

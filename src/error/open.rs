@@ -100,6 +100,15 @@ pub enum OpenError {
         /// The member's state directory.
         state: PathBuf,
     },
+    /// An agent of the same store and group already serves the programs of this host.
+    #[error(
+        "an agent of this store and group already runs on this host (its state is in {state}); use its \
+         socket, or end it first", state = state.display()
+    )]
+    AgentRunning {
+        /// The agent's state directory.
+        state: PathBuf,
+    },
     /// No agent answers at the socket.
     #[error(
         "no agent answers at {socket}: {source}; start `distlock agent`, or name another socket",

@@ -89,7 +89,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
             errno => errno,
         },
         OpenError::AddressInUse { .. } | OpenError::SocketInUse { .. } => Errno::EADDRINUSE,
-        OpenError::AlreadyRunning { .. } => Errno::EBUSY,
+        OpenError::AlreadyRunning { .. } | OpenError::AgentRunning { .. } => Errno::EBUSY,
         OpenError::Unreachable { .. }
         | OpenError::OtherBuild { .. }
         | OpenError::HostGroup { .. }

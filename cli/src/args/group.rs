@@ -10,7 +10,7 @@ const GROUP: &str = "Which group";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Group {
     /// Where the group is: etcd://HOST,…, postgresql://USER@HOST/DATABASE (etcds, postgresqls with TLS), unix:SOCKET, file:CONFIG#ID or local: [environment: DISTLOCK_AT]
-    #[arg(long, value_name = "PLACE", help_heading = GROUP, conflicts_with_all = ["local", "socket", "config", "id", "state_dir"])]
+    #[arg(long, value_name = "PLACE", help_heading = GROUP, conflicts_with_all = ["local", "config", "id"])]
     pub(crate) at: Option<String>,
 
     /// The local group: the programs of this user on this host, also where the host has another

@@ -58,6 +58,17 @@ pub(crate) struct Identity {
     pub(crate) place: OwnedFd,
 }
 
+impl Identity {
+    /// The member's number, as it is told; 0 where a store has the locks.
+    pub(super) fn told(&self) -> u16 {
+        if self.is_in_store {
+            0
+        } else {
+            self.me.as_u16()
+        }
+    }
+}
+
 /// What the other members are asked, and what members were told apart from the view.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {

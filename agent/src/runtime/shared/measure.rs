@@ -50,7 +50,7 @@ impl CoreGuard<'_> {
         let now = clock::now();
         let mut metrics = Metrics {
             group: identity.settings.group.clone(),
-            member: identity.me.as_u16(),
+            member: identity.told(),
             lease: identity.settings.lease,
             lease_remaining: self.lease_remaining(),
             ..Metrics::default()

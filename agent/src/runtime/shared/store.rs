@@ -8,6 +8,7 @@ mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crate::protocol::ledger::survey::{Overview, Survey};
 use crate::protocol::ledger::{
     Key, Ledger, LedgerInput, LedgerLeader, LedgerOutput, Notice, Store, StoreEvent, StoreFacts,
-    StoreOutput, StoreRefusal, StreamId, Unreachable,
+    StoreOutput, StoreRefusal, StreamId,
 };
 use crate::protocol::{Input, LockName, Refusal, Ticket, Time};
 use crate::runtime::api::caller::{Caller, as_told};
@@ -49,6 +50,8 @@ pub(crate) struct StoreSide {
     at: Arc<str>,
     facts: Option<StoreFacts>,
     is_connected: bool,
+    /// How often in a row there was no connection.
+    failures: u64,
     /// Why there is no connection, as it was told last.
     told: Option<String>,
     forgot: u64,
@@ -79,6 +82,7 @@ impl StoreSide {
             at,
             facts: None,
             is_connected: false,
+            failures: 0,
             told: None,
             forgot: 0,
             survey: None,
@@ -103,10 +107,8 @@ impl StoreSide {
     /// answer nobody knows whether the lock was free.
     pub(super) fn meaning(&self, refusal: Refusal) -> AcquireError {
         match refusal {
-            Refusal::Cancelled => match self.ledger.unreachable(clock::now()) {
-                None => AcquireError::TimedOut,
-                Some(Unreachable { reason, .. }) => self.unreachable(reason),
-            },
+            Refusal::Cancelled if self.answers() => AcquireError::TimedOut,
+            Refusal::Cancelled => self.unreachable(self.ledger.reason().to_owned()),
             Refusal::Busy => AcquireError::Busy,
             Refusal::NoAnswer { .. } => self.unreachable(self.ledger.reason().to_owned()),
             Refusal::WrongSpec { actual } => AcquireError::WrongSpec { actual },
@@ -175,15 +177,19 @@ impl StoreSide {
         }
         self.facts = Some(facts);
         self.is_connected = true;
+        self.failures = 0;
         self.survey();
     }
 
     fn is_down(&mut self, reason: &str) {
-        self.is_connected = false;
+        let was_connected = mem::take(&mut self.is_connected);
         // What was asked is not answered any more.
         self.survey = self.survey.as_ref().map(Survey::again);
+        self.failures += 1;
+        // Of several hosts the first may be one that does not serve.
+        let is_news = self.failures > 1 && self.told.as_deref() != Some(reason);
         let at = &self.at;
-        if self.told.as_deref() != Some(reason) {
+        if was_connected || is_news {
             tracing::warn!(
                 event = "store-down",
                 "the store {at} cannot be used: {reason}; what is held here is valid until its lease \

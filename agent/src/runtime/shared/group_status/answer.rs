@@ -75,7 +75,7 @@ impl CoreGuard<'_> {
         }
         Status {
             group,
-            member: identity.me.as_u16(),
+            member: identity.told(),
             quorum,
             failure: identity.settings.failure.to_string(),
             epoch: its.node.view().map_or(0, |view| view.epoch.as_u32()),
@@ -176,7 +176,7 @@ fn silence(its: &Members, id: NodeId) -> String {
 
 /// Adds a caller to the holders or the waiters.
 fn list(lock: &mut PartLock, entry: &Listed<'_>, identity: &Identity) {
-    let (member, host) = (identity.me.as_u16(), identity.host.clone());
+    let (member, host) = (identity.told(), identity.host.clone());
     let caller = &entry.caller;
     if let Some(held) = entry.held {
         lock.holders.push(HolderStatus {
