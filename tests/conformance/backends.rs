@@ -1,0 +1,14 @@
+//! The backends.
+
+#[path = "backends/driven.rs"]
+pub(crate) mod driven;
+#[path = "backends/local.rs"]
+pub(crate) mod local;
+#[path = "backends/members.rs"]
+pub(crate) mod members;
+#[cfg(feature = "store")]
+#[path = "backends/servers.rs"]
+mod servers;
+#[cfg(feature = "store")]
+#[path = "backends/stores.rs"]
+pub(crate) mod stores;
