@@ -4,6 +4,7 @@
 //! stream ends, for whatever reason, the agent takes back what this client had. So everything is
 //! lost then and stays lost: there is no silent reconnection.
 
+mod cancels;
 mod gate;
 mod lending;
 mod link;

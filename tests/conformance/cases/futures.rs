@@ -1,13 +1,15 @@
 //! The same by tasks.
 
 use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{DistMutex as _, LockError, TimedLockError};
 use distlock_agent::runtime::clock;
 
 use crate::bench::{Bench, Case, SHORT, WAIT, await_waiters, case, is_busy};
-use crate::jobs::{block_on, poll_once, spawn};
+use crate::jobs::{Job, block_on, poll_once, spawn};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -15,6 +17,10 @@ pub(super) fn cases() -> Vec<Case> {
         case("a task is woken", woken),
         case("a task that is dropped withdraws", dropped),
         case("a task waits for a limited time", limited),
+        case(
+            "a task gives up in time whatever others ask",
+            limited_beside_others,
+        ),
         case("a task that finds its agent closed is told", closed),
         case("a task's work is done under the lock", under_the_lock),
         case("tasks have permits and lead", permits_and_leads),
@@ -75,6 +81,29 @@ fn limited(bench: &Bench<'_>) {
     assert!(poll_once(&mut waits).is_pending());
     guard.unlock().unwrap();
     drop(block_on(waits).unwrap());
+}
+
+/// Threads that ask the same agent for other things are not in the way of the word that it is over.
+fn limited_beside_others(bench: &Bench<'_>) {
+    let [here, there] = bench.both("x");
+    let _guard = here.lock().unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let askers = [(); 3].map(|()| {
+        let (there, is_over) = (there.clone(), Arc::clone(&is_over));
+        spawn(move || {
+            while !is_over.load(Ordering::SeqCst) {
+                drop(there.begin());
+            }
+        })
+    });
+    let late: Vec<_> = (0..40)
+        .map(|_| block_on(there.lock_async_for(Duration::from_millis(1))))
+        .collect();
+    is_over.store(true, Ordering::SeqCst);
+    askers.into_iter().for_each(Job::get);
+    for late in late {
+        assert!(matches!(late, Err(TimedLockError::TimedOut)), "{late:?}");
+    }
 }
 
 fn closed(bench: &Bench<'_>) {

@@ -1,6 +1,8 @@
-//! Who writes to the stream: one at a time, and nobody waits for longer than there is time.
+//! Who writes to the stream: one at a time, and nobody waits for longer than there is time. Tasks do not wait
+//! at all: what they have to say is said by whoever writes at that moment.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,6 +15,9 @@ use crate::runtime::os::clock;
 pub(super) struct Gate {
     is_taken: Mutex<bool>,
     freed: Condvar,
+    /// Requests that are to be cancelled, and whether there are any: known without the mutex.
+    cancels: Mutex<Vec<u64>>,
+    has_cancels: AtomicBool,
 }
 
 /// The turn of the one who writes.
@@ -33,6 +38,25 @@ impl Gate {
         }
         *is_taken = true;
         Some(Entered(self))
+    }
+
+    /// Leaves to whoever writes next that this request is to be cancelled.
+    pub(super) fn leave_cancel(&self, id: u64) {
+        let mut cancels = self.cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.push(id);
+        self.has_cancels.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something was left. To be asked after one's own turn: whoever left it then could not have one.
+    pub(super) fn has_cancels(&self) -> bool {
+        self.has_cancels.load(Ordering::SeqCst)
+    }
+
+    /// What was left.
+    pub(super) fn take_cancels(&self) -> Vec<u64> {
+        let mut cancels = self.cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_cancels.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *cancels)
     }
 }
 

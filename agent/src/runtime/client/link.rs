@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
-use super::gate::{self, Gate};
+use super::gate::{self, Entered, Gate};
 use super::reader::Reader;
 use super::table::{Answer, Table};
 use crate::protocol::{
@@ -229,9 +229,17 @@ impl Link {
     /// Whether there was room for the frame by `end`. One that was begun is sent whole, or the
     /// connection is of no use any more.
     fn send(&self, frame: &[u8], end: Time) -> io::Result<bool> {
-        let Some(_turn) = self.writing.enter(end) else {
+        let Some(turn) = self.writing.enter(end) else {
             return Ok(false);
         };
+        let sent = self.write(&turn, frame, end);
+        drop(turn);
+        self.say_cancels();
+        sent
+    }
+
+    /// The same, in the writer's turn.
+    pub(super) fn write(&self, _: &Entered<'_>, frame: &[u8], end: Time) -> io::Result<bool> {
         let mut sent = 0;
         while sent < frame.len() {
             match fd_passing::send(self.stream.as_fd(), &frame[sent..], &[]) {
@@ -472,7 +480,7 @@ impl Owner for Link {
     }
 
     fn ask_to_cancel(&self, ticket: Ticket, _: &Request) {
-        self.say_by(Some(clock::now()), &ToAgent::Cancel { id: ticket.0 });
+        self.cancel_soon(ticket.0);
     }
 
     fn withdraw(&self, ticket: Ticket, request: &Request) {
