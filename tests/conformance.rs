@@ -14,7 +14,7 @@ mod cases;
 mod jobs;
 #[path = "conformance/killed.rs"]
 mod killed;
-#[cfg(feature = "store")]
+#[cfg(any(feature = "etcd", feature = "postgresql"))]
 #[path = "../agent/stores/tests/common/servers.rs"]
 mod servers;
 

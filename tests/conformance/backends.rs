@@ -6,9 +6,9 @@ pub(crate) mod driven;
 pub(crate) mod local;
 #[path = "backends/members.rs"]
 pub(crate) mod members;
-#[cfg(feature = "store")]
+#[cfg(any(feature = "etcd", feature = "postgresql"))]
 #[path = "backends/servers.rs"]
 mod servers;
-#[cfg(feature = "store")]
+#[cfg(any(feature = "etcd", feature = "postgresql"))]
 #[path = "backends/stores.rs"]
 pub(crate) mod stores;

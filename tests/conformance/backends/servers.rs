@@ -3,8 +3,6 @@
 use std::fs::{File, Permissions, read_to_string, set_permissions};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -106,7 +104,8 @@ pub(crate) fn postgresql() -> Option<Server> {
 
 /// As somebody else than root, as whom PostgreSQL does not run.
 #[cfg(feature = "postgresql")]
-fn unprivileged(program: &Path) -> Command {
+fn unprivileged(program: &std::path::Path) -> Command {
+    use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(program);
     if nix::unistd::geteuid().is_root() {
         command.uid(65534).gid(65534);

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
+use distlock::Agent;
 use distlock::config::StoreConfig;
-use distlock::{Agent, Driven};
 use tempfile::TempDir;
 
-use super::driven::drive;
 use super::servers::{self, Server};
 use crate::bench::{Backend, Group};
 
@@ -98,7 +97,8 @@ fn open(place: &str) -> Agent {
 
 #[cfg(feature = "etcd")]
 fn open_driven(place: &str) -> Agent {
-    drive(Driven::from_store(StoreConfig::at(place).unwrap()).unwrap())
+    let config = StoreConfig::at(place).unwrap();
+    super::driven::drive(distlock::Driven::from_store(config).unwrap())
 }
 
 /// Agents with connections of their own.
