@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, stdin};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use distlock::discovery::GroupOptions;
 use distlock::{Agent, DistMutex as _};
 
 use crate::bench::WAIT;
@@ -61,7 +62,12 @@ fn holds_until_it_is_killed() {
     };
     let agent = match place.strip_prefix(LOCAL) {
         Some(directory) => Agent::local_in(directory).unwrap(),
-        None => Agent::open_at(&place).unwrap(),
+        None => GroupOptions::new()
+            .at(place.as_str())
+            .find()
+            .unwrap()
+            .open()
+            .unwrap(),
     };
     let _guard = agent.mutex(lock).unwrap().try_lock_for(WAIT).unwrap();
     println!("\n{HELD}");
