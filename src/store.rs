@@ -179,7 +179,9 @@ impl StoreAdmin {
     /// # Errors
     /// If the store does not answer.
     pub fn collect(&mut self, idle: Duration, is_dry: bool) -> Result<Collected, StoreError> {
-        let newest = clock::wall().saturating_sub(idle).as_secs() << 32;
+        let newest = clock::wall().saturating_sub(idle);
+        let fraction = (u64::from(newest.subsec_nanos()) << 32) / 1_000_000_000;
+        let newest = newest.as_secs() << 32 | fraction;
         let mut collected = Collected::default();
         for (name, (record, version)) in self.survey()?.locks {
             let is_idle = record.inside.is_empty() && record.queue.is_empty();

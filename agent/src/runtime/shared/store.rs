@@ -188,14 +188,23 @@ impl StoreSide {
         self.failures += 1;
         // Of several hosts the first may be one that does not serve.
         let is_news = self.failures > 1 && self.told.as_deref() != Some(reason);
+        if !was_connected && !is_news {
+            return;
+        }
+        self.told = Some(reason.to_owned());
         let at = &self.at;
-        if was_connected || is_news {
+        if self.facts.is_some() {
             tracing::warn!(
                 event = "store-down",
                 "the store {at} cannot be used: {reason}; what is held here is valid until its lease \
                  ends"
             );
-            self.told = Some(reason.to_owned());
+        } else {
+            // Whoever asks for a lock is told.
+            tracing::info!(
+                event = "store-down",
+                "the store {at} cannot be used yet: {reason}"
+            );
         }
     }
 
