@@ -25,7 +25,7 @@ pub(crate) use self::host::host_endpoint;
 pub use self::place::StoreChoice;
 use self::place::choice_at;
 use crate::agent::Agent;
-use crate::config::{Config, NodeConfig};
+use crate::config::{Config, ConfigError, NodeConfig};
 use crate::error::OpenError;
 
 /// The longest path that a socket can have on Linux, without the NUL that ends it.
@@ -244,10 +244,13 @@ impl GroupOptions {
         let path = self.config.clone();
         let path = path.or_else(|| env("DISTLOCK_CONFIG").map(PathBuf::from));
         let names_no_member = self.id.is_none() && env("DISTLOCK_ID").is_none();
-        match path {
-            Some(path) if names_no_member && Config::load(&path)?.has_store() => {
-                Ok(GroupChoice::Store(StoreChoice::Config(path)))
-            }
+        let Some(path) = path.filter(|_| names_no_member) else {
+            return self.member(env).map(GroupChoice::Member);
+        };
+        match Config::load(&path) {
+            Ok(config) if config.has_store() => Ok(GroupChoice::Store(StoreChoice::Config(path))),
+            // What it says is wrong before what was left out.
+            Err(error @ ConfigError::Invalid { .. }) => Err(error.into()),
             _ => self.member(env).map(GroupChoice::Member),
         }
     }

@@ -99,7 +99,7 @@ fn one_at_a_time_and_whoever_asks_sees_who() {
     refuses(
         etcd.distlock("run", ["-n", "printer", "--", "true"]),
         1,
-        &["held by another"],
+        &["not acquired"],
     );
     let mut waiter = Process(spawn(etcd.distlock("run", ["printer", "--", "true"])));
     let mut seen = serde_json::Value::Null;
@@ -171,7 +171,7 @@ fn programs_of_a_host_share_its_agent() {
     refuses(
         etcd.distlock("run", ["-n", "printer", "--", "true"]),
         1,
-        &["held by another"],
+        &["not acquired"],
     );
     assert_eq!(holder.let_go().code(), Some(3));
     exits(
@@ -188,7 +188,11 @@ fn programs_of_a_host_share_its_agent() {
             "echo in; read x; exit 3",
         ]))
     });
-    refuses(client(&["run", "-n", "licences", "true"]), 1, &["held"]);
+    refuses(
+        client(&["run", "-n", "licences", "true"]),
+        1,
+        &["not acquired"],
+    );
     for holder in both {
         assert_eq!(holder.let_go().code(), Some(3));
     }

@@ -67,6 +67,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "metrics",
             "recover",
             "fence",
+            "store",
             "config",
             "audit",
             "doctor",
