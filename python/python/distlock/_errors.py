@@ -41,7 +41,8 @@ class NoAnswer(Error):
 
 
 class StoreRefused(Error):
-    """The store refuses what it takes to hold the lock, or its record of the lock cannot be used."""
+    """The store refuses what it takes to hold the lock, or its record of the lock cannot be
+    used."""
 
 
 class Closed(Error):
