@@ -20,9 +20,9 @@ pub(crate) struct Agent(distlock::Agent);
 
 #[pymethods]
 impl Agent {
-    /// Finds the group and opens it.
+    /// Finds the group and opens it. `member`: its number, and where it keeps its state.
     #[staticmethod]
-    #[pyo3(signature = (*, at, local, directory, socket, config, id, state_dir))]
+    #[pyo3(signature = (*, at, local, directory, socket, config, member))]
     fn open(
         py: Python<'_>,
         at: Option<&str>,
@@ -30,9 +30,9 @@ impl Agent {
         directory: Option<PathBuf>,
         socket: Option<PathBuf>,
         config: Option<PathBuf>,
-        id: Option<u16>,
-        state_dir: Option<PathBuf>,
+        member: (Option<u16>, Option<PathBuf>),
     ) -> PyResult<Self> {
+        let (id, state_dir) = member;
         let mut options = GroupOptions::new();
         if let Some(at) = at {
             options = options.at(at);

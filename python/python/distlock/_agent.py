@@ -62,8 +62,7 @@ class Agent:
             directory=directory,
             socket=socket,
             config=config,
-            id=id,
-            state_dir=state_dir,
+            member=(id, state_dir),
         )
         self._opening = threading.Lock()
         self._is_closed = False

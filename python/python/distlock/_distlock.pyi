@@ -13,8 +13,7 @@ class Agent:
         directory: str | PathLike[str] | None,
         socket: str | PathLike[str] | None,
         config: str | PathLike[str] | None,
-        id: int | None,
-        state_dir: str | PathLike[str] | None,
+        member: tuple[int | None, str | PathLike[str] | None],
     ) -> Agent: ...
     @property
     def is_forked(self) -> bool: ...

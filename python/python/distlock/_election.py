@@ -74,5 +74,7 @@ class Leaders(Iterator["Leader | None"], AsyncIterator["Leader | None"]):
         return _leader(told)
 
 
-def _leader(told: tuple[tuple[int, int | None] | None]) -> Leader | None:
+def _leader(
+    told: tuple[tuple[int | None, int | None, str | None, int | None] | None],
+) -> Leader | None:
     return None if told[0] is None else Leader(*told[0])
