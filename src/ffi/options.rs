@@ -210,13 +210,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_refused() {
+    fn flags_and_places_are_read_and_others_are_refused() {
         let flags = |flags| read_whole(&distlock_options { flags, ..options() });
         assert_eq!(flags(DISTLOCK_LOCAL), Ok(GroupOptions::new().local()));
         assert_eq!(flags(DISTLOCK_LOCAL | 2), Err(Errno::EINVAL));
-        let at = c"redis://localhost".as_ptr();
+        let at = c"etcd://localhost".as_ptr();
         let store = distlock_options { at, ..options() };
-        assert_eq!(read_whole(&store), Err(Errno::EINVAL));
+        let place = GroupOptions::new().at("etcd://localhost");
+        assert_eq!(read_whole(&store), Ok(place));
+        // Two groups at once, and what is no text.
+        let (flags, id) = (DISTLOCK_LOCAL, 0);
+        let both = distlock_options {
+            flags,
+            id,
+            at,
+            ..options()
+        };
+        assert_eq!(read_whole(&both), Err(Errno::EINVAL));
+        let at = c"\xff".as_ptr();
+        let none = distlock_options { at, ..options() };
+        assert_eq!(read_whole(&none), Err(Errno::EINVAL));
         // A program of before does not know these members.
         let before = distlock_options {
             size: std::mem::offset_of!(distlock_options, flags),
