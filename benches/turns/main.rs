@@ -78,7 +78,7 @@ fn bench_group(
     bench_floor(&mut group, summary, &name, transport, place);
     for algorithm in Algorithm::ALL
         .into_iter()
-        .filter(|&it| it != Algorithm::Kernel)
+        .filter(|&it| !matches!(it, Algorithm::Kernel | Algorithm::Ledger))
     {
         bench_algorithm(
             &mut group,

@@ -158,8 +158,12 @@ pub(super) fn read_algorithm(
     let algorithm = algorithm.map_err(|error| fault(&error.to_string()))?;
     let engine = algorithm.engine().ok_or_else(|| {
         fault(&format!(
-            "the algorithm \"kernel\" is the local group's, which has no configuration; choose \
-             {AlgorithmNames}"
+            "the algorithm \"{algorithm}\" is {}; choose {AlgorithmNames}",
+            if algorithm == Algorithm::Ledger {
+                "that of locks in a store ([store]), where no other is named"
+            } else {
+                "the local group's, which has no configuration"
+            }
         ))
     })?;
     if engine.is_probabilistic() && failure == Failure::Quorum {
