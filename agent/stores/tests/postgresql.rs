@@ -2,6 +2,8 @@
 
 #![cfg(feature = "postgresql")]
 
+#[path = "common/agents.rs"]
+mod agents;
 #[path = "common/driver.rs"]
 mod driver;
 #[path = "postgresql/durability.rs"]
