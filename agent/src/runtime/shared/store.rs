@@ -147,7 +147,7 @@ impl StoreSide {
     /// What the client tells the ledger.
     fn event(&mut self, event: StoreEvent) {
         let event = match event {
-            StoreEvent::Reply(id, reply) if id.0 & PAGES != 0 => return self.page(reply),
+            StoreEvent::Reply(id, reply) if id.0 & PAGES != 0 => return self.page(id, reply),
             StoreEvent::Up(facts) if facts.may_forget && self.requires_keeping => StoreEvent::Down(
                 "it may forget what it has acknowledged, and require = \"keeps\" refuses that"
                     .to_owned(),

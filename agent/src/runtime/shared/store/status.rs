@@ -30,8 +30,10 @@ impl StoreSide {
     }
 
     /// A page has come, or none does.
-    pub(super) fn page(&mut self, reply: Reply) {
-        let Some(survey) = &mut self.survey else {
+    pub(super) fn page(&mut self, id: OpId, reply: Reply) {
+        // One that was asked for by a survey before is none of this one's.
+        let is_awaited = id == OpId(PAGES | self.last_page);
+        let Some(survey) = self.survey.as_mut().filter(|_| is_awaited) else {
             return;
         };
         if reply == Reply::Unknown {
