@@ -9,6 +9,7 @@ mod support;
 
 use std::env;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -147,16 +148,48 @@ fn wherever_one_that_waits_is_killed_the_others_go_on() {
 }
 
 /// From its entry until it has left, and at no other time, a client that was killed has abandoned the lock;
-/// but for a few whose loan was taken back just before the last of their instructions: on a busy machine more of
-/// them, as a loan that is not used for ten milliseconds goes back.
+/// but for a few that took another way than the others: a loan was taken back just before the last of their
+/// instructions, or somebody else wanted one of their words, and they tried again. On a busy machine there are
+/// more of them, as a loan that is not used for ten milliseconds goes back.
 fn assert_inside_once(told: &[bool]) {
-    let is_told = |it: &bool| *it;
-    let first = told.iter().position(is_told).expect("it was never inside");
-    let last = told.iter().rposition(is_told).expect("it was inside");
-    let inside = &told[first..=last];
-    let wrong = inside.iter().filter(|it| !**it).count();
-    assert!(wrong <= 1 + inside.len() / 20, "{wrong} of {told:?}");
-    assert!(first > 0 && last + 1 < told.len(), "{told:?}");
+    let (inside, strays) = most_likely_stay(told);
+    assert!(strays <= 1 + inside.len() / 20, "{strays} of {told:?}");
+    assert!(inside.start > 0 && inside.end < told.len(), "{told:?}");
+}
+
+#[test]
+fn strays_do_not_hide_a_stay() {
+    let told = |text: &str| text.chars().map(|it| it == 'i').collect::<Vec<_>>();
+    for (text, stay, strays) in [
+        ("..iii..", 2..5, 0),
+        ("..iiii.iiii....i.", 2..11, 2),
+        (".i....iiiiii...", 6..12, 1),
+        ("iii", 0..3, 0),
+    ] {
+        assert_eq!(most_likely_stay(&told(text)), (stay, strays), "{text}");
+    }
+}
+
+/// The stay inside from which the fewest are strays, and how many of them there are: by Kadane's algorithm, as
+/// the fewest strays are where those inside outnumber those outside the most.
+fn most_likely_stay(told: &[bool]) -> (Range<usize>, usize) {
+    let (mut best, mut most) = (0..0, 0);
+    let (mut begin, mut lead) = (0, 0);
+    for (at, is_told) in told.iter().enumerate() {
+        if lead <= 0 {
+            (begin, lead) = (at, 0);
+        }
+        lead += if *is_told { 1 } else { -1 };
+        if lead > most {
+            (best, most) = (begin..at + 1, lead);
+        }
+    }
+    assert!(!best.is_empty(), "it was never inside");
+    let strays = told.iter().enumerate();
+    let strays = strays
+        .filter(|(at, is_told)| **is_told != best.contains(at))
+        .count();
+    (best, strays)
 }
 
 /// Where a client was when it was killed.
