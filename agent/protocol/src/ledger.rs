@@ -97,7 +97,7 @@ use self::wall::Wall;
 use self::watch::Watch;
 use crate::api::Event;
 use crate::chance::Chance;
-use crate::ids::{LockName, Ticket};
+use crate::ids::{Fence, LockName, Ticket};
 use crate::time::Time;
 use crate::timers::Timers;
 
@@ -172,6 +172,9 @@ struct Link {
     reason: String,
     /// When the store last answered.
     answered: Time,
+    /// The lowest fence that was given when this connection was made. A lower one may be from before the
+    /// store forgot, and from before higher ones.
+    fence_floor: u64,
 }
 
 impl Link {
@@ -181,6 +184,11 @@ impl Link {
 
     fn may_forget(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.may_forget)
+    }
+
+    /// Whether a grant in the record may be older than one that the store forgot.
+    fn may_be_outdated(&self, fence: Fence) -> bool {
+        self.may_forget() && fence.as_u64() < self.fence_floor
     }
 }
 
@@ -259,6 +267,7 @@ impl Ledger {
                 identity: None,
                 reason: "not connected yet".to_string(),
                 answered: now,
+                fence_floor: 0,
             },
             session: None,
             session_from: Time::ZERO,

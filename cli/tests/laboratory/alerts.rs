@@ -90,6 +90,7 @@ fn alerts_fire_for_their_faults() {
         has_multicast: false,
         has_key: true,
         is_watched: true,
+        store: None,
     };
     let Some(lab) = Laboratory::new(order) else {
         return;

@@ -71,6 +71,7 @@ impl Settings {
             has_multicast: self.seed % 2 == 1,
             has_key: true,
             is_watched: false,
+            store: None,
         }
     }
 

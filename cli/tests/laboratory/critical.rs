@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,8 +108,9 @@ impl Handle {
             error => panic!("a configured lock: {error}"),
         };
         for lock in locks {
-            if let Served::Permits(_) = lock.served {
-                match agent.semaphore(&*lock.name, None) {
+            if let Served::Permits(permits) = lock.served {
+                let permits = u32::try_from(permits).ok().and_then(NonZeroU32::new);
+                match agent.semaphore(&*lock.name, permits) {
                     Ok(semaphore) => handles.push(Self::Semaphore(semaphore)),
                     Err(error) => there(error)?,
                 }
@@ -194,10 +196,15 @@ impl Insider {
         let asked = now_ns();
         let guard = match handle.enter() {
             Ok(guard) => guard,
-            // The agent may be stopped, as the group may be without a majority.
+            // The agent may be stopped, as the group may be without a majority, and the store away.
             Err(
                 TimedLockError::TimedOut
-                | TimedLockError::Failed(LockError::NoQuorum { .. } | LockError::NoAnswer { .. }),
+                | TimedLockError::Failed(
+                    LockError::NoQuorum { .. }
+                    | LockError::NoAnswer { .. }
+                    | LockError::Unreachable { .. }
+                    | LockError::Store { .. },
+                ),
             ) => return true,
             Err(TimedLockError::Failed(LockError::Disconnected { .. })) => return false,
             Err(error) => panic!("{} of {}: {error}", handle.name(), self.who),

@@ -16,6 +16,8 @@
 //! stopped WHO FROM UNTIL                         from before SIGSTOP until after SIGCONT
 //! ended WHO TIME                                 killed, or gone
 //! apart HOST FROM UNTIL                          nobody of that host may be inside
+//! forgot FROM UNTIL                              the store lost writes of that time, and whoever held then
+//!                                                may not have been told
 //! ```
 //!
 //! and the resource, in the order in which it served:
@@ -154,6 +156,7 @@ struct Stay {
     held: u64,
     /// A `leave` or a `lost`.
     is_over: bool,
+    is_lost: bool,
     /// The process entered again afterwards: its death explains nothing of this stay.
     is_followed: bool,
 }
@@ -177,6 +180,7 @@ pub(crate) struct History {
     stops: HashMap<String, Vec<(u64, u64)>>,
     ended: HashSet<String>,
     apart: Vec<Apart>,
+    forgot: Vec<(u64, u64)>,
     writes: Vec<Write>,
 }
 
@@ -243,6 +247,11 @@ impl History {
             .count()
     }
 
+    /// How many stays ended with the loss of the lock.
+    pub(crate) fn lost_inside(&self) -> usize {
+        self.stays.iter().filter(|stay| stay.is_lost).count()
+    }
+
     /// How many writes the resource refused.
     pub(crate) fn refused(&self) -> usize {
         let writes = self.writes.iter();
@@ -269,6 +278,10 @@ impl History {
                 self.ended.insert((*who).to_owned());
             }),
             ["apart", host, from, until] => self.part(&line, host, from, until),
+            ["forgot", from, until] => number(from).and_then(|from| {
+                self.forgot.push((from, number(until)?));
+                Some(())
+            }),
             ["write", who, stay, lock, mode, fence, verdict] => {
                 self.write(&line, (who, stay), (lock, mode, fence), verdict)
             }
@@ -298,6 +311,7 @@ impl History {
             evidence: entered,
             held: 0,
             is_over: false,
+            is_lost: false,
             is_followed: false,
         });
         if let Some(former) = self.last_of.insert(who.to_owned(), index) {
@@ -328,7 +342,8 @@ impl History {
     }
 
     fn loses(&mut self, who: &str, stay: &str) -> Option<()> {
-        self.open(who, stay)?.is_over = true;
+        let stay = self.open(who, stay)?;
+        (stay.is_over, stay.is_lost) = (true, true);
         Some(())
     }
 
@@ -376,15 +391,20 @@ impl History {
         for (lock, mut stays) in locks {
             let permits = *rules.permits.get(lock).expect("a lock of the laboratory");
             stays.sort_by_key(|inside| inside.from);
-            sweep::fences_differ(&stays, &mut found);
+            let is_forgotten = |stay: &Stay| self.is_forgotten(stay.entered);
+            sweep::fences_differ(&stays, is_forgotten, &mut found);
             // Who may have been mistaken has shown its fence, and nothing else.
             stays.retain(|inside| !inside.is_excused);
             self.nobody_apart(&stays, &mut found);
             if permits == 1 {
-                sweep::nobody_together(&stays, &mut found);
                 sweep::fences_rise(&stays, &mut found);
+            }
+            let mut kept: Vec<_> = stays.iter().filter_map(|it| self.kept(it)).collect();
+            kept.sort_by_key(|inside| inside.from);
+            if permits == 1 {
+                sweep::nobody_together(&kept, &mut found);
             } else {
-                sweep::never_too_many(&stays, permits, &mut found);
+                sweep::never_too_many(&kept, permits, &mut found);
             }
         }
         self.resource(rules, &mut found);
@@ -413,6 +433,27 @@ impl History {
             }
         }
         inside
+    }
+
+    /// Whether the store lost what it acknowledged at `time`.
+    fn is_forgotten(&self, time: u64) -> bool {
+        let mut forgot = self.forgot.iter();
+        forgot.any(|&(from, until)| from <= time && time <= until)
+    }
+
+    /// What is left of a stay without the times in which the store may have had another inside, too. Whoever
+    /// is still inside when such a time is over has not been forgotten, or should have been told.
+    fn kept<'a>(&self, inside: &Inside<'a>) -> Option<Inside<'a>> {
+        let mut kept = *inside;
+        for &(from, until) in &self.forgot {
+            if (from..=until).contains(&kept.from) {
+                kept.from = until;
+            }
+            if (from..=until).contains(&kept.until) {
+                kept.until = from;
+            }
+        }
+        (kept.from <= kept.until).then_some(kept)
     }
 
     /// Only what is evident counts: a stay without a proven end may have had one in time.

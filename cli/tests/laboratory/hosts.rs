@@ -50,8 +50,7 @@ struct Incarnation {
 }
 
 impl Host {
-    pub(crate) fn new(number: u16, namespace: Namespace, place: &Arc<Place>) -> Self {
-        let namespace = Arc::new(namespace);
+    pub(crate) fn new(number: u16, namespace: Arc<Namespace>, place: &Arc<Place>) -> Self {
         let commands = Commands::new(number, &namespace, place);
         Self {
             number,
@@ -94,12 +93,11 @@ impl Host {
     /// The agent, once clients can connect; what it says if it ends before.
     fn start_agent(&self) -> Result<Child, String> {
         let mut command = self.place.agent(self.number);
-        command.args(["agent", "--id", &self.number.to_string(), "--config"]);
+        command.arg("agent").args(self.place.group_of(self.number));
+        command.arg("--socket").arg(self.socket());
         command
-            .arg(self.place.config_of(self.number))
-            .arg("--socket")
-            .arg(self.socket());
-        command.arg("--state-dir").arg(self.place.state());
+            .arg("--state-dir")
+            .arg(self.place.state(self.number));
         let name = format!("{}.agent", self.number);
         command
             .stderr(self.place.errors(&name))
@@ -186,7 +184,7 @@ impl Host {
 
     fn state_file(&self) -> PathBuf {
         let member = format!("{GROUP}-{}", self.number);
-        self.place.state().join(member).join("state")
+        self.place.state(self.number).join(member).join("state")
     }
 
     pub(crate) fn kill_agent(&mut self) {
@@ -487,7 +485,7 @@ fn signal_command(command: i32, signal: Signal) -> Option<Pid> {
 }
 
 /// The children of a child that nobody has waited for.
-fn children(child: &Child) -> Vec<Pid> {
+pub(crate) fn children(child: &Child) -> Vec<Pid> {
     let pid = child.id();
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = fs::read_to_string(path).expect("the kernel has CONFIG_PROC_CHILDREN");
@@ -496,7 +494,7 @@ fn children(child: &Child) -> Vec<Pid> {
     pids.map(Pid::from_raw).collect()
 }
 
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // Both fail only where it has ended already.
     let _ = child.kill();
     let _ = child.wait();

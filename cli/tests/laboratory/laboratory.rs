@@ -22,16 +22,17 @@ use crate::place::Place;
 use crate::plan::{Episode, Fault, Target};
 use crate::resource::{Entrance, Resource, Writer};
 use crate::rng::Rng;
+use crate::servers::{Kind, Servers};
 use crate::shim::Shims;
 use crate::switch::{Link, Switch};
 
 /// What the groups' leases are.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// The same at a store, whose servers take a while to elect another leader.
+pub(crate) const STORE_LEASE: Duration = Duration::from_secs(2);
 /// After this nobody is inside on a host that has been cut off: a lease, and the time in which
 /// `distlock run` has ended a command with it.
 pub(crate) const CUT_OFF: Duration = Duration::from_secs(2);
-/// A stop for so long may cost a lease.
-const LONG_STOP: Duration = Duration::from_millis(750);
 /// Within this everybody must have entered every lock: far more than it takes, for machines that
 /// have much else to do. What it took is printed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
@@ -73,14 +74,38 @@ pub(crate) struct Order {
     pub(crate) has_key: bool,
     /// Whether the agents serve their metrics, and nobody enters but by the test.
     pub(crate) is_watched: bool,
+    /// What has the locks, if it is not the agents.
+    pub(crate) store: Option<Kind>,
+}
+
+impl Order {
+    /// Whether its directory is to be in memory, where no disk is slow but by the test.
+    fn is_in_memory(&self) -> bool {
+        self.is_watched || self.store.is_some()
+    }
+
+    /// Whether the agents write audit logs.
+    fn has_audit(&self) -> bool {
+        self.store.is_none() && self.seed.is_multiple_of(2)
+    }
+
+    fn lease(&self) -> Duration {
+        match self.store {
+            None => LEASE,
+            Some(_) => STORE_LEASE,
+        }
+    }
 }
 
 pub(crate) struct Laboratory {
     // In the order in which they go: the hosts before what they work with.
     pub(crate) hosts: Vec<Host>,
+    /// The store's, if there is one.
+    pub(crate) servers: Option<Box<dyn Servers>>,
     pub(crate) switch: Switch,
     pub(crate) resource: Resource,
     pub(crate) place: Arc<Place>,
+    lease: Duration,
     _directory: Kept,
     rng: Rng,
 }
@@ -101,7 +126,8 @@ impl Drop for Kept {
 impl Laboratory {
     /// With everything running. `None`, which is said aloud, where hosts cannot be made.
     pub(crate) fn new(order: Order) -> Option<Self> {
-        let hosts: io::Result<Vec<_>> = (1..=order.hosts).map(Namespace::new).collect();
+        let all = order.hosts + order.store.map_or(0, Kind::own_hosts);
+        let hosts: io::Result<Vec<_>> = (1..=all).map(Namespace::new).collect();
         let (namespaces, devices): (Vec<_>, Vec<_>) = match hosts {
             Ok(hosts) => hosts.into_iter().unzip(),
             Err(error) => {
@@ -111,13 +137,19 @@ impl Laboratory {
         };
         let mut directory = tempfile::Builder::new();
         directory.prefix("dlab");
-        let directory = match order.is_watched {
-            // In memory, where no disk is slow but by the test.
+        let directory = match order.is_in_memory() {
             true => directory.tempdir_in("/dev/shm"),
             false => directory.tempdir(),
         };
         let directory = directory.expect("a directory");
-        let configuration = configuration(&order);
+        let namespaces: Vec<_> = namespaces.into_iter().map(Arc::new).collect();
+        let switch = Switch::new(devices, order.seed);
+        let servers = match order.store {
+            None => None,
+            Some(store) => Some(store.start(&namespaces, directory.path(), order.seed)?),
+        };
+        let (configuration, has_audit, lease) =
+            (configuration(&order), order.has_audit(), order.lease());
         let (path, locks) = (directory.path(), order.locks);
         fs::create_dir(critical::logs(path)).expect("a directory");
         let permits = Lock::permits(&locks);
@@ -127,8 +159,9 @@ impl Laboratory {
         let place = Arc::new(Place::new(
             path,
             locks,
+            order.store,
             shims,
-            order.seed.is_multiple_of(2),
+            has_audit,
             order.is_watched,
         ));
         fs::write(place.config(), &configuration).expect("a file");
@@ -140,13 +173,15 @@ impl Laboratory {
             let key = GroupKey::generate().expect("random numbers");
             key.write(&path.join("group.key")).expect("a file");
         }
-        let hosts = (1..).zip(namespaces);
+        let hosts = (1..=order.hosts).zip(namespaces);
         let hosts = hosts.map(|(number, namespace)| Host::new(number, namespace, &place));
         let mut laboratory = Self {
             hosts: hosts.collect(),
-            switch: Switch::new(devices, order.seed),
+            servers,
+            switch,
             resource,
             place: Arc::clone(&place),
+            lease,
             _directory: Kept(Some(directory)),
             rng: Rng::new(order.seed),
         };
@@ -197,7 +232,8 @@ impl Laboratory {
 
     /// For the judge: `hosts` have been without a majority since `cut`, and still are.
     pub(crate) fn tell_apart(&self, hosts: impl IntoIterator<Item = u16>, cut: u64) {
-        let from = cut + u64::try_from(CUT_OFF.as_nanos()).expect("short");
+        let cut_off = CUT_OFF + self.lease - LEASE;
+        let from = cut + u64::try_from(cut_off.as_nanos()).expect("short");
         let now = now_ns();
         if from < now {
             for host in hosts {
@@ -295,7 +331,7 @@ impl Laboratory {
         let history = History::read(&logs).unwrap_or_else(|error| panic!("{error}"));
         let rules = Rules {
             permits: Lock::permits(&self.place.locks),
-            long_stop_ns: u64::try_from(LONG_STOP.as_nanos()).expect("short"),
+            long_stop_ns: u64::try_from((self.lease * 3 / 4).as_nanos()).expect("short"),
         };
         let violations = history.judge(&rules);
         // One breach of a rule tends to have many more behind it.

@@ -10,6 +10,9 @@
 //! - `DISTLOCK_LAB_HOSTS`: how many, 3 if not said;
 //! - `DISTLOCK_LAB_ENGINE`: the algorithm, all that there are if not said.
 //!
+//! `stores` does the same to etcd and PostgreSQL. There `DISTLOCK_LAB_STORE` makes a campaign of it: `etcd`,
+//! `postgresql` or `postgresql-async`; without it every kind of mishap comes once.
+//!
 //! What is exact is the plan, not its timing: real processes are where the machine lets them be.
 //!
 //! The other tests each have one thing happen, and say what must come of it. `takeovers` measures how
@@ -36,7 +39,9 @@ mod prometheus;
 mod resource;
 mod rng;
 mod scenarios;
+mod servers;
 mod shim;
+mod stores;
 mod switch;
 mod takeover;
 

@@ -46,6 +46,7 @@ fn laboratory(has_key: bool) -> Option<Laboratory> {
         has_multicast: false,
         has_key,
         is_watched: false,
+        store: None,
     })
 }
 

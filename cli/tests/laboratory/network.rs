@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
@@ -31,9 +31,9 @@ pub(crate) fn host(address: [u8; 4]) -> Option<u16> {
     }
 }
 
-type Order = (Command, SyncSender<io::Result<Child>>);
+type Order = Box<dyn FnOnce() + Send>;
 
-/// A namespace, and the thread in it that starts processes there.
+/// A namespace, with mounts of its own, and the thread in it that does there what it is told to.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     orders: SyncSender<Order>,
@@ -52,7 +52,8 @@ impl Namespace {
             let is_made = device.is_ok();
             made.send(device).expect("it is awaited");
             if is_made {
-                obey(&taken);
+                // The system ends a thread's children with the thread, so the one that starts them stays.
+                taken.iter().for_each(|order| order());
             }
         });
         let device = making.recv().expect("the thread tells")?;
@@ -60,29 +61,30 @@ impl Namespace {
     }
 
     /// Starts `command` on this host. It dies with the test, however that ends.
-    pub(crate) fn spawn(&self, command: Command) -> io::Result<Child> {
-        let (sender, child) = sync_channel(1);
-        let sent = self.orders.send((command, sender));
-        sent.expect("the thread lives as long as this");
-        child.recv().expect("the thread answers")
-    }
-}
-
-/// The system ends a thread's children with the thread, so the one that starts them stays.
-fn obey(orders: &Receiver<Order>) {
-    for (mut command, child) in orders {
+    pub(crate) fn spawn(&self, mut command: Command) -> io::Result<Child> {
         #[expect(unsafe_code, reason = "std has no other way to say this")]
         // SAFETY: prctl is a plain system call, which a forked child may make.
         unsafe {
             command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
         }
-        child.send(command.spawn()).expect("it is awaited");
+        self.within(move || command.spawn())
+    }
+
+    /// What `what` gives on this host, which nobody else can use meanwhile.
+    pub(crate) fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
+        let (sender, given) = sync_channel(1);
+        let order = move || sender.send(what()).expect("it is awaited");
+        let sent = self.orders.send(Box::new(order));
+        sent.expect("the thread lives as long as this");
+        given.recv().expect("the thread answers")
     }
 }
 
-/// Moves this thread into a namespace of its own, and makes the device there.
+/// Moves this thread into namespaces of its own, and makes the device there.
 fn enter_new(number: u16) -> io::Result<File> {
-    unshare(CloneFlags::CLONE_NEWNET)?;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
+    // What is mounted here is mounted nowhere else.
+    does("mount", &["--make-rprivate", "/"])?;
     let device = OpenOptions::new()
         .read(true)
         .write(true)
@@ -106,18 +108,21 @@ fn enter_new(number: u16) -> io::Result<File> {
         return Err(io::Error::last_os_error());
     }
     let own = format!("{}/24", address(number));
-    ip(&["link", "set", "lo", "up"])?;
-    ip(&["address", "add", &own, "dev", "lab0"])?;
-    ip(&["link", "set", "lab0", "up"])?;
+    does("ip", &["link", "set", "lo", "up"])?;
+    does("ip", &["address", "add", &own, "dev", "lab0"])?;
+    does("ip", &["link", "set", "lab0", "up"])?;
     Ok(device)
 }
 
-fn ip(arguments: &[&str]) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments).output()?;
+fn does(program: &str, arguments: &[&str]) -> io::Result<()> {
+    let output = Command::new(program).args(arguments).output()?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let command = arguments.join(" ");
-    Err(io::Error::other(format!("ip {command}: {}", said.trim())))
+    Err(io::Error::other(format!(
+        "{program} {command}: {}",
+        said.trim()
+    )))
 }

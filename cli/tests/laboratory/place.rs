@@ -1,5 +1,6 @@
 //! What the hosts of a laboratory share: a directory, the file of the group, and what each host finds there.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::Mutex;
 use crate::critical;
 use crate::locks::Lock;
 use crate::network::Namespace;
+use crate::servers::Kind;
 use crate::shim::Shims;
 
 /// For a shell in a mount namespace of its own: mounts a small file system, and becomes the program.
@@ -19,6 +21,8 @@ const ON_SMALL_DISK: &str = "mount -t tmpfs -o size=128k,nr_inodes=16 tmpfs \"$0
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     pub(crate) locks: Vec<Lock>,
+    /// What has the locks, if it is not the agents.
+    store: Option<Kind>,
     /// The hosts' own clocks and disks, where they have any.
     pub(crate) shims: Option<Shims>,
     /// Whether the agents write audit logs.
@@ -34,6 +38,7 @@ impl Place {
     pub(crate) fn new(
         directory: &Path,
         locks: Vec<Lock>,
+        store: Option<Kind>,
         shims: Option<Shims>,
         has_audit: bool,
         is_watched: bool,
@@ -42,6 +47,7 @@ impl Place {
         Self {
             directory: directory.to_owned(),
             locks,
+            store,
             shims,
             has_audit,
             is_watched,
@@ -58,6 +64,19 @@ impl Place {
         match self.has_audit || self.is_watched {
             true => self.directory.join(format!("{host}.toml")),
             false => self.config(),
+        }
+    }
+
+    /// In which group this host's agent is, by its arguments.
+    pub(crate) fn group_of(&self, host: u16) -> Vec<OsString> {
+        match self.store {
+            Some(store) => vec!["--at".into(), store.place(host).into()],
+            None => vec![
+                "--id".into(),
+                host.to_string().into(),
+                "--config".into(),
+                self.config_of(host).into(),
+            ],
         }
     }
 
@@ -105,8 +124,13 @@ impl Place {
         command
     }
 
-    pub(crate) fn state(&self) -> PathBuf {
-        self.directory.join("state")
+    /// Where this host's agent keeps its state; those of a store have all the same name for it.
+    pub(crate) fn state(&self, host: u16) -> PathBuf {
+        let state = self.directory.join("state");
+        match self.store {
+            None => state,
+            Some(_) => state.join(host.to_string()),
+        }
     }
 
     /// `command`, started on `host` with its clock.

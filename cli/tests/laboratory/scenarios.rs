@@ -23,6 +23,7 @@ fn three_hosts(seed: u64) -> Option<Laboratory> {
         has_multicast: false,
         has_key: true,
         is_watched: false,
+        store: None,
     })
 }
 
@@ -207,6 +208,7 @@ fn multicast_that_is_dropped_is_done_without() {
         has_multicast: true,
         has_key: true,
         is_watched: false,
+        store: None,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;
@@ -242,6 +244,7 @@ fn wall_clocks_may_show_anything() {
         has_multicast: false,
         has_key: true,
         is_watched: false,
+        store: None,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

@@ -78,6 +78,7 @@ fn takeovers() {
         has_multicast: false,
         has_key: true,
         is_watched: false,
+        store: None,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

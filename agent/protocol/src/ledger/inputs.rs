@@ -72,10 +72,13 @@ impl Ledger {
         self.link.identity = Some(facts.identity.clone());
         self.link.reason = String::new();
         self.link.answered = now;
+        self.link.fence_floor = self.wall.fence_floor(now);
         let may_forget = facts.may_forget;
+        let mut former = None;
         self.link.facts = Some(facts);
         if is_other {
             self.notice(Notice::StoreReplaced);
+            former = self.session.as_ref().map(|session| session.name.clone());
             self.lose_session(now);
             self.forget_records();
         }
@@ -90,6 +93,9 @@ impl Ledger {
         self.dirty.extend(self.locks.keys().cloned());
         for name in self.watches.keys() {
             self.timers.set(Timer::Watch(name.clone()), now);
+        }
+        if let Some(former) = former {
+            self.end_former(now, former);
         }
         self.timers.set(Timer::Session, now);
     }

@@ -150,6 +150,15 @@ impl Lock {
         self.left_at = None;
     }
 
+    /// Grants of which no caller was told have to be seen again.
+    pub(super) fn doubt_grants(&mut self) {
+        for request in self.requests.values_mut() {
+            if matches!(request.state, State::Inside { .. }) {
+                request.state = State::Waiting;
+            }
+        }
+    }
+
     /// What `record` lacks, which the operation `op` has shown, of what was seen inside before that. Those
     /// of whom no caller was told ask again.
     pub(super) fn missing(

@@ -137,6 +137,7 @@ impl Ledger {
         if let Some(lock) = self.locks.get_mut(name) {
             lock.is_doubted = true;
             lock.reading = None;
+            lock.doubt_grants();
             if let Some(seen) = &mut lock.seen {
                 seen.is_fresh = false;
             }
@@ -222,6 +223,7 @@ impl Ledger {
             if request.state == State::Waiting
                 && let Some((claim, true)) = seen.record.find(session, *number)
                 && let Some(fence) = claim.fence
+                && !self.link.may_be_outdated(fence)
             {
                 let previous = claim.previous;
                 request.state = State::Inside { fence, previous };

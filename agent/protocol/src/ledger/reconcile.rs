@@ -157,8 +157,10 @@ impl Ledger {
         plan.strip_at = strip_at;
         let ending = |claim: &Claim| ending(lock, me, &strips, claim);
         plan.record.take_out(ending);
-        let floor = self.wall.fence_floor(now);
-        if plan.record.promote(floor).is_err() {
+        let floor = self.wall.fence_floor(now).max(self.link.fence_floor);
+        let is_outdated = |claim: &Claim| self.is_outdated(lock, claim);
+        let renewed = plan.record.renew_fences(floor, is_outdated);
+        if renewed.and_then(|()| plan.record.promote(floor)).is_err() {
             let key = lock.key.clone();
             let undecided = lock.requests.values().filter(|it| it.state.is_undecided());
             let why = || Why::Store(StoreRefusal::FencesUsedUp { key: key.clone() });
@@ -168,6 +170,16 @@ impl Ledger {
         }
         self.plan_claims(now, lock, floor, &mut plan);
         Some(plan)
+    }
+
+    /// Whether a claim of this agent, of which no caller was told, needs another fence: it was moved inside
+    /// before this connection, and the store may have forgotten since that others were after it.
+    fn is_outdated(&self, lock: &Lock, claim: &Claim) -> bool {
+        let mine = self.session.as_ref().map(|session| &session.name);
+        let request = lock.requests.get(&claim.ticket);
+        mine == Some(&claim.session)
+            && request.is_some_and(|request| request.state == State::Waiting)
+            && claim.fence.is_some_and(|it| self.link.may_be_outdated(it))
     }
 
     /// Adds the claims of those who wait and have none.

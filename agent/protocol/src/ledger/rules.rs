@@ -62,9 +62,7 @@ impl LockRecord {
             .is_some_and(|head| self.goes_in(head.mode))
         {
             let mut claim = self.queue.remove(0);
-            let fence = self.fence.saturating_add(1).max(floor);
-            claim.fence = Some(Fence::new(fence).ok_or(FencesUsedUp)?);
-            self.fence = fence;
+            claim.fence = Some(self.next_fence(floor)?);
             claim.previous = self.left;
             if claim.mode == Mode::Exclusive {
                 // It is told; those that share the lock leave the mark for who may repair what it means.
@@ -73,6 +71,30 @@ impl LockRecord {
             self.inside.push(claim);
         }
         Ok(())
+    }
+
+    /// Gives the claims inside that `is_meant` other fences: above the last, and not below `floor`.
+    ///
+    /// # Errors
+    /// No fence is left.
+    pub fn renew_fences(
+        &mut self,
+        floor: u64,
+        is_meant: impl Fn(&Claim) -> bool,
+    ) -> Result<(), FencesUsedUp> {
+        for at in 0..self.inside.len() {
+            if is_meant(&self.inside[at]) {
+                self.inside[at].fence = Some(self.next_fence(floor)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_fence(&mut self, floor: u64) -> Result<Fence, FencesUsedUp> {
+        let fence = self.fence.saturating_add(1).max(floor);
+        let next = Fence::new(fence).ok_or(FencesUsedUp)?;
+        self.fence = fence;
+        Ok(next)
     }
 
     /// Where a claim of that mode would go now.

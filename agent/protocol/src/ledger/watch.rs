@@ -19,6 +19,10 @@ const LEASES_TO_TRY: u32 = 10;
 pub(super) struct Watch {
     /// For which locks' sake.
     by: BTreeSet<LockName>,
+    /// Whether it is watched until it is renewed, or dead, also for none.
+    lingers: bool,
+    /// Whether it was this agent's own: nobody renews it any more, so it is declared dead at once.
+    is_former: bool,
     known: Option<Known>,
     /// Whether an operation is under way.
     is_busy: bool,
@@ -46,8 +50,22 @@ enum Known {
     },
 }
 
+impl Watch {
+    /// Whether nobody wants to know more.
+    fn is_over(&self) -> bool {
+        let is_open = match self.known {
+            None => self.is_former,
+            Some(Known::Dead { .. } | Known::Alive { version: None, .. }) => false,
+            Some(Known::Alive { is_renewed, .. }) => self.is_former || self.lingers && !is_renewed,
+        };
+        self.by.is_empty() && !is_open
+    }
+}
+
 impl Ledger {
-    /// From now on these sessions are watched for the sake of that lock, and no others.
+    /// From now on these sessions are watched for the sake of that lock, and no others; but for those inside
+    /// that a caller has given up to wait for. They are watched until they are renewed, or dead: a caller that
+    /// comes again and again, and never waits for as long as a session is outwaited, enters in the end.
     pub(super) fn set_watched(
         &mut self,
         now: Time,
@@ -61,10 +79,15 @@ impl Ledger {
             return;
         }
         let before = core::mem::replace(&mut lock.watched, wanted.clone());
+        let me = self.session.as_ref().map(|session| &session.name);
+        let inside = lock.seen.iter().flat_map(|seen| &seen.record.inside);
+        let inside: BTreeSet<&SessionName> = inside.map(|claim| &claim.session).collect();
+        let was_given_up = wanted.is_empty() && me.is_none_or(|me| !inside.contains(me));
         for session in before.difference(&wanted) {
             if let Some(watch) = self.watches.get_mut(session) {
                 watch.by.remove(name);
-                if watch.by.is_empty() {
+                watch.lingers |= was_given_up && inside.contains(session);
+                if watch.is_over() {
                     self.watches.remove(session);
                     self.timers.clear(&Timer::Watch(session.clone()));
                 }
@@ -73,16 +96,31 @@ impl Ledger {
         for session in wanted.difference(&before) {
             let watch = self.watches.entry(session.clone()).or_default();
             watch.by.insert(name.clone());
+            watch.lingers = false;
             self.watch(now, session);
         }
     }
 
+    /// Declares a session of this agent dead that has ended, and may be in the store still: so nobody waits for
+    /// the locks that it had until it is outwaited.
+    pub(super) fn end_former(&mut self, now: Time, session: SessionName) {
+        let watch = self.watches.entry(session.clone()).or_default();
+        watch.is_former = true;
+        self.watch(now, &session);
+    }
+
     /// Nothing that is known of sessions counts any more.
     pub(super) fn forget_watches(&mut self) {
-        for watch in self.watches.values_mut() {
+        let timers = &mut self.timers;
+        self.watches.retain(|name, watch| {
             watch.known = None;
             watch.read_at = None;
-        }
+            watch.lingers = false;
+            if watch.is_over() {
+                timers.clear(&Timer::Watch(name.clone()));
+            }
+            !watch.is_over()
+        });
     }
 
     /// Since when a session is known to be dead.
@@ -155,6 +193,10 @@ impl Ledger {
         let Some(watch) = self.watches.get_mut(name) else {
             return;
         };
+        if watch.is_over() {
+            self.watches.remove(name);
+            return;
+        }
         if watch.is_busy || !is_up || matches!(watch.known, Some(Known::Dead { .. })) {
             return;
         }
@@ -171,7 +213,10 @@ impl Ledger {
             ..
         }) = watch.known
         {
-            over_at = since + Self::outlast(lease);
+            over_at = match watch.is_former {
+                true => now,
+                false => since + Self::outlast(lease),
+            };
             poll_every = poll_every.min(lease / 3);
             if now >= over_at {
                 watch.is_busy = true;

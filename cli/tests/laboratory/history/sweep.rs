@@ -78,11 +78,16 @@ pub(super) fn fences_rise(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// No fence is given twice, to whomever.
-pub(super) fn fences_differ(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
+/// No fence is given twice, to whomever; but for one whose first grant the store forgot.
+pub(super) fn fences_differ(
+    stays: &[Inside<'_>],
+    is_forgotten: impl Fn(&Stay) -> bool,
+    found: &mut Vec<Violation>,
+) {
     let mut given: HashMap<u64, &Inside<'_>> = HashMap::new();
     for this in stays {
-        if let Some(other) = given.insert(this.stay.fence, this) {
+        let before = given.insert(this.stay.fence, this);
+        if let Some(other) = before.filter(|other| !is_forgotten(other.stay)) {
             found.push(violation(Breach::FenceReused, other, this));
         }
     }

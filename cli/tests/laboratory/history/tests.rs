@@ -278,3 +278,29 @@ fn a_guard_is_believed_after_a_stop() {
     let logs = [("a", &*stay("held")), other, stopped];
     assert_breach(&logs, Breach::Together, "a:1", "b:1");
 }
+
+#[test]
+fn what_a_store_forgot_excuses_nobody_for_longer_than_until_it_was_told() {
+    let forgot = ("laboratory", "forgot 120 180\n");
+    let told = (
+        "a",
+        "enter a 1 x exclusive 7 90 100\ninside a 1 165\nlost a 1 170\n",
+    );
+    let next = ("b", "enter b 1 x exclusive 8 95 150\nleave b 1 300\n");
+    assert_fine(&[forgot, told, next]);
+    let both = [
+        ("a", "enter a 1 x exclusive 7 90 130\nleave a 1 170\n"),
+        ("b", "enter b 1 x exclusive 8 95 140\nleave b 1 160\n"),
+    ];
+    assert_fine(&[forgot, both[0], both[1]]);
+    // Still inside afterwards, or before.
+    assert_breach(&[forgot, A, next], Breach::Together, "a:1", "b:1");
+    let early = ("b", "enter b 1 x exclusive 8 95 110\nleave b 1 115\n");
+    assert_breach(&[forgot, told, early], Breach::Together, "a:1", "b:1");
+    // Fences rise all the same; the first of two that are one may have been forgotten.
+    let lower = ("b", "enter b 1 x exclusive 6 95 150\nleave b 1 300\n");
+    assert_breach(&[forgot, told, lower], Breach::FenceFell, "a:1", "b:1");
+    let again = ("b", "enter b 1 x exclusive 7 95 150\nleave b 1 300\n");
+    assert_breach(&[forgot, told, again], Breach::FenceReused, "a:1", "b:1");
+    assert_fine(&[forgot, both[0], again]);
+}

@@ -67,6 +67,32 @@ fn what_was_known_of_others_counts_no_more_after_a_new_connection() {
     assert_eq!(bench.granted(1), [1]);
 }
 
+/// Seed 62,460 of the ledger's world: the store forgot that the holder was dead, and that another was after it.
+#[test]
+fn a_grant_that_the_store_remembers_has_no_fence_below_one_that_it_forgot() {
+    let mut bench = Bench::with(2, true, Duration::ZERO);
+    bench.ask(0, 1);
+    bench.ask(1, 1);
+    bench.down(1);
+    bench.release(0, 1);
+    // Agent 1 is inside, and does not know.
+    let keys = [bench.lock_key(), bench.session_key(1)];
+    let remembered = keys.each_ref().map(|key| bench.registers[key].clone());
+    bench.ask(0, 2);
+    bench.wait(Duration::from_secs(12), &[0]);
+    let (ticket, forgotten, _) = *bench.grants(0).last().unwrap();
+    assert_eq!(ticket, 2);
+    bench.release(0, 2);
+    bench.down(0);
+    bench.registers.extend(keys.into_iter().zip(remembered));
+    bench.up(1);
+    bench.up(0);
+    bench.wait(LEASE, &[0, 1]);
+    let (ticket, fence, _) = *bench.grants(1).last().expect("it is let in");
+    assert_eq!(ticket, 1);
+    assert!(fence > forgotten, "{fence:?} after {forgotten:?}");
+}
+
 #[test]
 fn another_store_ends_the_session() {
     let mut bench = Bench::new(1);
@@ -77,6 +103,9 @@ fn another_store_ends_the_session() {
     bench.up(0);
     assert!(bench.is_lost(0, 1));
     assert!(bench.said[0].contains(&LedgerOutput::Notice(Notice::StoreReplaced)));
+    // Whoever waits next does not have to outwait it.
+    assert!(bench.is_dead(&session));
     bench.ask(0, 2);
     assert_ne!(bench.session_key(0), session);
+    assert_eq!(bench.granted(0), [1, 2]);
 }

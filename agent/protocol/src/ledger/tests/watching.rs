@@ -102,6 +102,36 @@ fn a_dead_head_of_the_queue_is_taken_out() {
 }
 
 #[test]
+fn callers_that_never_wait_for_long_outwait_a_holder_that_is_gone_together() {
+    let mut bench = Bench::new(2);
+    bench.ask(0, 1);
+    let session = bench.session_key(0);
+    let mut tickets = 1..;
+    let begun = bench.now;
+    while bench.granted(1).is_empty() {
+        assert!(bench.now < begun + OUTLAST + LEASE);
+        let ticket = tickets.next().unwrap();
+        bench.ask(1, ticket);
+        bench.wait(LEASE / 10, &[1]);
+        bench.cancel(1, ticket);
+        bench.wait(LEASE / 10, &[1]);
+    }
+    assert!(bench.is_dead(&session));
+}
+
+#[test]
+fn a_holder_that_is_renewed_is_not_watched_for_longer_than_it_takes_to_see_that() {
+    let mut bench = Bench::new(2);
+    bench.ask(0, 1);
+    bench.ask(1, 1);
+    bench.cancel(1, 1);
+    bench.wait(LEASE, &[0, 1]);
+    // All that is left to do is to renew its own session for a while.
+    assert!(bench.agents[1].watches.is_empty());
+    assert_eq!(bench.agents[1].counters().declared_dead, 0);
+}
+
+#[test]
 fn a_caller_that_tries_outwaits_a_holder_that_is_long_gone() {
     let mut bench = Bench::new(2);
     bench.ask(0, 1);
