@@ -209,7 +209,7 @@ pub trait Store: fmt::Debug + Send {
     /// Does `op`, which [`StoreEvent::Reply`] answers; with [`Reply::Unknown`] if there is no connection.
     fn submit(&mut self, now: Time, id: OpId, op: Op);
 
-    /// From now on the changes of these registers are worth a hint, and of no others.
+    /// From now on the changes of these registers are worth a hint. Hints of others cost nothing but themselves.
     fn interest(&mut self, now: Time, keys: &BTreeSet<Key>);
 
     /// The connection is there.

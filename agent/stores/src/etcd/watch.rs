@@ -1,10 +1,10 @@
 //! Hints: a watch of the group's prefix, on a connection of its own.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use distlock_protocol::Time;
-use distlock_protocol::ledger::{Entry, Key, StoreEvent, StoreOutput, StreamId};
+use distlock_protocol::ledger::{Key, StoreEvent, StreamId};
 
 use super::errors::{Meaning, UNAUTHENTICATED, meaning};
 use super::http::{self, Piece};
@@ -20,10 +20,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A watch that has lasted so long is no failure.
 const LONG: Duration = Duration::from_secs(10);
-/// So many changes are kept, for who becomes interested just after them.
-const MOST_RECENT: usize = 256;
-/// And so many bytes of them.
-const MOST_RECENT_BYTES: usize = 1 << 20;
 /// What is said in place of a watch is no longer than this.
 const LONGEST_FAILURE: usize = 64 << 10;
 
@@ -31,16 +27,12 @@ const LONGEST_FAILURE: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Watch {
     is_allowed: bool,
-    interest: BTreeSet<Key>,
     /// Since when nobody is interested; `None` while somebody is.
     idle_since: Option<Time>,
     /// It is not opened before, as it has just failed.
     pause: Option<Time>,
     failures: u32,
     open: Option<Box<Open>>,
-    /// What has changed a moment ago and nobody was interested in.
-    recent: VecDeque<(Time, Key, Option<Entry>)>,
-    recent_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -58,13 +50,10 @@ impl Watch {
     pub(super) const fn new(is_allowed: bool) -> Self {
         Self {
             is_allowed,
-            interest: BTreeSet::new(),
             idle_since: Some(Time::ZERO),
             pause: None,
             failures: 0,
             open: None,
-            recent: VecDeque::new(),
-            recent_bytes: 0,
         }
     }
 
@@ -77,50 +66,18 @@ impl Watch {
             (None, _) => self.pause,
         }
     }
-
-    fn remember(&mut self, now: Time, key: Key, entry: Option<Entry>) {
-        self.recent_bytes += size(&key, entry.as_ref());
-        self.recent.push_back((now, key, entry));
-        while self.recent.len() > MOST_RECENT || self.recent_bytes > MOST_RECENT_BYTES {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some((_, key, entry)) = self.recent.pop_front() {
-            self.recent_bytes -= size(&key, entry.as_ref());
-        }
-    }
-}
-
-fn size(key: &Key, entry: Option<&Entry>) -> usize {
-    key.as_str().len() + entry.map_or(0, |entry| entry.value.len())
 }
 
 impl Etcd {
-    /// From now on these are worth a hint.
+    /// From now on these are worth a hint. So is all else that the group has, if it comes: a record may have changed
+    /// between its reading and this call, as replies and hints have connections of their own; and who holds a lock
+    /// learns who queued, and need not find out by a write that is refused.
     pub(super) fn interested(&mut self, now: Time, keys: &BTreeSet<Key>) {
-        let new: BTreeSet<Key> = keys.difference(&self.watch.interest).cloned().collect();
-        self.watch.interest.clone_from(keys);
         self.watch.idle_since = match self.watch.idle_since {
             _ if !keys.is_empty() => None,
             None => Some(now),
             since => since,
         };
-        // A record may have changed between its reading and this call, as replies and hints come on
-        // connections of their own.
-        while let Some((time, ..)) = self.watch.recent.front()
-            && *time + self.patience < now
-        {
-            self.watch.forget_oldest();
-        }
-        let recent = self.watch.recent.iter();
-        let hints: Vec<StoreEvent> = recent
-            .filter(|(_, key, _)| new.contains(key))
-            .map(|(_, key, entry)| StoreEvent::Changed(key.clone(), entry.clone()))
-            .collect();
-        self.outputs
-            .extend(hints.into_iter().map(StoreOutput::Event));
         self.watch_if_wanted(now);
     }
 
@@ -232,7 +189,7 @@ impl Etcd {
         };
         let rest = lines.split_off(end + 1);
         for line in lines.split(|byte| *byte == b'\n') {
-            if !line.is_empty() && !self.watch_line(now, line) {
+            if !line.is_empty() && !self.watch_line(line) {
                 return false;
             }
         }
@@ -243,7 +200,7 @@ impl Etcd {
     }
 
     /// A line of a watch; whether it goes on.
-    fn watch_line(&mut self, now: Time, line: &[u8]) -> bool {
+    fn watch_line(&mut self, line: &[u8]) -> bool {
         match watch_message(line) {
             Some(WatchMessage::Created) => {
                 if let Some(open) = &mut self.watch.open {
@@ -259,10 +216,8 @@ impl Etcd {
                     return false;
                 }
                 for (key, entry) in changes {
-                    if self.watch.interest.contains(&key) {
+                    if key.as_str().starts_with(&self.prefix) {
                         self.event(StoreEvent::Changed(key, entry));
-                    } else if key.as_str().starts_with(&self.prefix) {
-                        self.watch.remember(now, key, entry);
                     }
                 }
                 true
@@ -330,9 +285,6 @@ impl Etcd {
     pub(super) fn close_watch(&mut self) {
         if let Some(open) = self.watch.open.take() {
             self.outputs.extend(open.wire.close());
-        }
-        while !self.watch.recent.is_empty() {
-            self.watch.forget_oldest();
         }
     }
 
