@@ -45,7 +45,7 @@ impl<'a> Crew<'a> {
     pub(crate) fn start(system: System, server: &'a Server, arguments: &Arguments) -> Self {
         alarm::set(PATIENCE_SECS);
         let directory = tempfile::tempdir().expect("a temporary directory");
-        system.prepare(directory.path());
+        system.prepare(directory.path(), &server.addresses);
         let shared = Shared::open(directory.path());
         let start = |role, id: usize, cores: &[usize]| {
             let mut command = Command::new(std::env::current_exe().expect("we have a path"));

@@ -3,16 +3,18 @@
 mod etcd;
 mod local;
 mod services;
+mod stored;
 mod zookeeper;
 
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distlock::{Agent, Algorithm, Config, DistMutex, Guard, Mutex};
 
+use self::stored::Store;
 use crate::shared::{LOCKS, now};
 
 /// A key for this benchmark alone, as `distlock keygen` writes them.
@@ -50,10 +52,14 @@ pub(crate) enum System {
     /// Three nodes.
     EtcdThree,
     ZooKeeper,
+    /// Locks in a store, of processes that have an agent each.
+    Stored(Store),
+    /// The same, of programs that use one agent.
+    StoredClients(Store),
 }
 
 impl System {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Members(Algorithm::Manager, 2),
         Self::Members(Algorithm::Manager, 3),
         Self::Members(Algorithm::Manager, 8),
@@ -68,14 +74,21 @@ impl System {
         Self::SetNx,
         Self::Blpop,
         Self::Postgres,
+        Self::Stored(Store::Postgres),
+        Self::StoredClients(Store::Postgres),
         Self::Etcd,
+        Self::Stored(Store::Etcd),
+        Self::StoredClients(Store::Etcd),
         Self::EtcdThree,
+        Self::Stored(Store::EtcdThree),
         Self::ZooKeeper,
     ];
 
     pub(crate) fn name(self) -> String {
         let name = match self {
             Self::Members(algorithm, size) => return format!("`{algorithm}`, {size} members"),
+            Self::Stored(store) => return format!("distlock in {}", store.name()),
+            Self::StoredClients(store) => return format!("distlock in {}, 1 agent", store.name()),
             Self::Sealed => "`manager`, 3 members, encrypted",
             Self::Clients => "clients of a host's agent, 3 members",
             Self::Local => "local group",
@@ -102,7 +115,11 @@ impl System {
 
     /// How many agents run in processes of their own.
     pub(crate) fn agents(self) -> usize {
-        if self == Self::Clients { HOSTS } else { 0 }
+        match self {
+            Self::Clients => HOSTS,
+            Self::StoredClients(_) => 1,
+            _ => 0,
+        }
     }
 
     /// The server that it needs, as `--server` names it.
@@ -113,16 +130,19 @@ impl System {
             Self::Etcd => Some("etcd"),
             Self::EtcdThree => Some("etcd3"),
             Self::ZooKeeper => Some("zookeeper"),
+            Self::Stored(store) | Self::StoredClients(store) => Some(store.server()),
             _ => None,
         }
     }
 
     /// Makes what its processes share, before any of them starts.
-    pub(crate) fn prepare(self, directory: &Path) {
+    /// `addresses` are those of its servers.
+    pub(crate) fn prepare(self, directory: &Path, addresses: &[String]) {
         match self {
             Self::Members(algorithm, size) => configure(directory, algorithm, size, None),
             Self::Sealed => configure(directory, Algorithm::Manager, HOSTS, Some(KEY)),
             Self::Clients => configure(directory, Algorithm::Manager, HOSTS, None),
+            Self::Stored(store) | Self::StoredClients(store) => store.prepare(own(1, addresses)),
             _ => {}
         }
     }
@@ -134,20 +154,25 @@ impl System {
         }
     }
 
+    /// The agent of a host, with a socket for its clients.
+    pub(crate) fn agent(self, id: u16, directory: &Path, addresses: &[String]) -> Agent {
+        match self {
+            Self::StoredClients(store) => {
+                store.serve(own(id, addresses), directory, &socket(directory, id))
+            }
+            _ => member(directory, id, true),
+        }
+    }
+
     /// The locks, as the process `id` of 1 and up uses them; the first one makes what all need.
-    /// `addresses` are those of its servers.
     pub(crate) fn open(self, id: u16, directory: &Path, addresses: &[String]) -> Box<dyn Locks> {
-        let own = || {
-            let nodes = addresses.len().max(1);
-            let address = addresses.get((usize::from(id) - 1) % nodes);
-            address.expect("the server is named").as_str()
-        };
+        let own = || own(id, addresses);
         match self {
             Self::Members(..) | Self::Sealed => {
                 Box::new(Distlock::new(&member(directory, id, false)))
             }
-            Self::Clients => {
-                let path = directory.join("1.sock");
+            Self::Clients | Self::StoredClients(_) => {
+                let path = socket(directory, 1);
                 let agent = patiently(|| Agent::connect(&path));
                 Box::new(Distlock::new(&agent))
             }
@@ -162,13 +187,21 @@ impl System {
             Self::Postgres => Box::new(services::Advisory::open(own())),
             Self::Etcd | Self::EtcdThree => Box::new(etcd::Etcd::open(own())),
             Self::ZooKeeper => Box::new(zookeeper::ZooKeeper::open(own())),
+            Self::Stored(store) => Box::new(Distlock::new(&store.open(own()))),
         }
     }
 }
 
-/// The agent of a host, with a socket for its clients.
-pub(crate) fn agent(directory: &Path, id: u16) -> Agent {
-    member(directory, id, true)
+/// The node that the process `id` uses: they take them in turn.
+fn own(id: u16, addresses: &[String]) -> &str {
+    let nodes = addresses.len().max(1);
+    let address = addresses.get((usize::from(id) - 1) % nodes);
+    address.expect("the server is named")
+}
+
+/// Where the host's agent serves its clients.
+fn socket(directory: &Path, id: u16) -> PathBuf {
+    directory.join(format!("{id}.sock"))
 }
 
 /// Locks of a group.
@@ -193,7 +226,9 @@ impl Distlock {
 
 impl Locks for Distlock {
     fn enter(&mut self, lock: usize) -> Option<u64> {
-        let guard = self.locks[lock].lock().expect("all members are there");
+        let guard = self.locks[lock]
+            .lock()
+            .expect("all members, or the store, are there");
         let guard = self.guard.insert(guard);
         Some(guard.fence().expect("these groups have fences").as_u64())
     }
@@ -209,7 +244,7 @@ fn member(directory: &Path, id: u16, clients: bool) -> Agent {
     let node = config.node(id).expect("the member is in it");
     let mut node = node.with_state_dir(directory);
     if clients {
-        node = node.with_socket(directory.join(format!("{id}.sock")));
+        node = node.with_socket(socket(directory, id));
     }
     Agent::from_config(node).expect("its address is free")
 }

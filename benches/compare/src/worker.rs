@@ -9,7 +9,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use crate::crew::{ADDRESSES, CORE, DIRECTORY, ID, SYSTEM};
-use crate::locks::{self, Locks, System};
+use crate::locks::{Locks, System};
 use crate::place;
 use crate::report;
 use crate::shared::{Shared, now};
@@ -24,7 +24,7 @@ const IDLE_TIMES: usize = 50;
 /// The role: serves the clients of this host until its input ends.
 pub(crate) fn run_agent() {
     die_with_parent();
-    let _agent = locks::agent(&directory(), id());
+    let _agent = system().agent(id(), &directory(), &addresses());
     println!();
     std::io::stdin().lines().for_each(drop);
 }
@@ -35,15 +35,9 @@ pub(crate) fn run() {
     if let Ok(core) = std::env::var(CORE) {
         place::pin(core.parse().expect("a number"));
     }
-    let (system, directory) = (variable(SYSTEM), directory());
-    let system = System::ALL.into_iter().find(|it| it.name() == system);
-    let addresses = variable(ADDRESSES);
-    let addresses: Vec<_> = addresses.split_terminator(',').map(str::to_owned).collect();
-    let locks = system
-        .expect("the parent knows it")
-        .open(id(), &directory, &addresses);
+    let directory = directory();
     let mut worker = Worker {
-        locks,
+        locks: system().open(id(), &directory, &addresses()),
         shared: Shared::open(&directory),
         me: id().into(),
     };
@@ -175,6 +169,19 @@ fn die_with_parent() {
 
 fn variable(name: &str) -> String {
     std::env::var(name).expect("the parent says it")
+}
+
+fn system() -> System {
+    let name = variable(SYSTEM);
+    let system = System::ALL.into_iter().find(|it| it.name() == name);
+    system.expect("the parent knows it")
+}
+
+/// Those of the servers.
+fn addresses() -> Vec<String> {
+    let addresses = variable(ADDRESSES);
+    let addresses = addresses.split_terminator(',');
+    addresses.map(str::to_owned).collect()
 }
 
 fn directory() -> PathBuf {
