@@ -166,7 +166,7 @@ impl Etcd {
     }
 
     /// Some of a watch's lines; whether it goes on.
-    fn watch_data(&mut self, now: Time, data: &[u8]) -> bool {
+    fn watch_data(&mut self, _now: Time, data: &[u8]) -> bool {
         let Some(open) = &mut self.watch.open else {
             return false;
         };
