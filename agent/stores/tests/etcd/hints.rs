@@ -1,6 +1,5 @@
 //! Watches.
 
-
 use distlock_protocol::ledger::{Op, Reply};
 
 use crate::driver::Driver;
