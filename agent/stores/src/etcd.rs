@@ -110,6 +110,8 @@ enum Job {
     Greet(greeting::Step),
     /// To sign in anew.
     SignIn,
+    /// To see that another connection leads to the same store, which had that revision before.
+    Check(u64),
     /// An operation.
     Do(Box<Task>),
 }
@@ -238,6 +240,11 @@ impl Etcd {
             }
             match idle {
                 Some(stream) if self.token.is_wanted => self.sign_in(now, stream),
+                Some(_) if self.queue.is_empty() => return,
+                Some(stream) if !self.connections[&stream].is_known => {
+                    let job = Job::Check(self.store.revision);
+                    self.send(now, stream, &Request::probe(&self.prefix), job);
+                }
                 Some(stream) => {
                     let Some(task) = self.take() else {
                         return;
@@ -251,7 +258,8 @@ impl Etcd {
 
     /// All connections are busy. What waits alone is sent as soon as another connection could be there.
     fn open_more(&mut self, now: Time) {
-        let being_opened = self.connections.values().filter(|one| !one.is_open).count();
+        let all = self.connections.values();
+        let being_opened = all.filter(|one| !one.is_known).count();
         let room = MOST_CONNECTIONS.saturating_sub(self.connections.len());
         let wanted = (self.queue.len() / 2)
             .saturating_sub(being_opened)
@@ -279,6 +287,7 @@ impl Etcd {
         match job {
             Job::Greet(step) => self.greeted(now, stream, step, (status, &body)),
             Job::SignIn => self.signed_in(now, status, &body),
+            Job::Check(revision) => self.checked(now, stream, revision, (status, &body)),
             Job::Do(task) => self.done(now, *task, status, &body),
         }
         if closes && self.connections.contains_key(&stream) {
@@ -302,11 +311,16 @@ impl Etcd {
         let is_needed = connection.job.is_some() || others.filter(|one| one.is_open).count() < 2;
         let is_spare = !connection.is_open && self.link == Link::Up;
         if is_spare || (self.link == Link::Up && !is_needed) {
-            self.close(stream);
-            self.spare_from = now + SPARE_PAUSE;
+            self.close_spare(now, stream);
         } else {
             self.fail(now, &broken.to_string());
         }
+    }
+
+    /// Goes on without it, and tries none for a while.
+    fn close_spare(&mut self, now: Time, stream: StreamId) {
+        self.close(stream);
+        self.spare_from = now + SPARE_PAUSE;
     }
 
     fn close(&mut self, stream: StreamId) {

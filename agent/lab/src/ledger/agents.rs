@@ -34,6 +34,8 @@ pub(super) struct Agent {
     pub(super) session: Option<SessionName>,
     /// The connection, if there is one, and what was asked over it.
     pub(super) connection: Option<u64>,
+    /// As which the store ran when the connection was made.
+    boot: u64,
     pub(super) asked: BTreeSet<OpId>,
     alarm: Option<Time>,
     /// While the host stands still: what waits, and since when.
@@ -99,6 +101,7 @@ impl World {
             ledger: None,
             session: None,
             connection: None,
+            boot: 0,
             asked: BTreeSet::new(),
             alarm: None,
             paused: None,
@@ -333,7 +336,7 @@ impl World {
         let operation = Planned::Operation {
             from: process,
             connection,
-            boot: self.boot,
+            boot: agent.boot,
             sent: local,
             id,
             op,
@@ -349,7 +352,7 @@ impl World {
         (boot, sent): (u64, Time),
         (id, op): (OpId, &Op),
     ) -> Result<(), Violation> {
-        // What was on its way to a store that has restarted since is gone.
+        // What is asked on a connection to a store that has restarted since is never done.
         if self.is_away || boot != self.boot {
             return Ok(());
         }
@@ -438,6 +441,7 @@ impl World {
             return Ok(());
         }
         agent.connection = Some(connection);
+        agent.boot = self.boot;
         self.hears_of_store(process.node, StoreEvent::Up(facts))
     }
 

@@ -7,6 +7,7 @@
 //!   version at that instant.
 //! - A version that a register has had never comes back, unless the store is replaced by another one
 //!   ([`StoreFacts::identity`]) or forgets acknowledged writes ([`StoreFacts::may_forget`]).
+//! - An operation is done by the store to which the connection was when it was submitted, and by no other.
 //! - Every [`Op`] gets one [`Reply`], or the connection ends ([`StoreEvent::Down`]), which is as good as
 //!   [`Reply::Unknown`]: the operation may have taken effect, or may take effect at any later time. What is
 //!   submitted without a connection is answered by [`Reply::Unknown`].

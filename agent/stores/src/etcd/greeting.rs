@@ -99,6 +99,9 @@ impl Etcd {
             Ok(()) if step == Step::Probe => {
                 self.link = Link::Up;
                 self.hosts.worked();
+                if let Some(connection) = self.connections.get_mut(&stream) {
+                    connection.is_known = true;
+                }
                 let identity = self.store.identity();
                 self.event(StoreEvent::Up(StoreFacts {
                     may_forget: false,
@@ -108,6 +111,31 @@ impl Etcd {
                 self.watch_if_wanted(now);
             }
             Ok(()) => self.greet(now, stream, greeting),
+        }
+    }
+
+    /// What answers on another connection has said which store it is, after that had `revision`. An operation on
+    /// one that was restored from a backup, or is another, might find the version that it expects there.
+    pub(super) fn checked(
+        &mut self,
+        now: Time,
+        stream: StreamId,
+        revision: u64,
+        (status, body): (u16, &[u8]),
+    ) {
+        let headed = (status == 200).then(|| json::parse::<Headed>(body));
+        match headed.flatten() {
+            Some(Headed { header })
+                if self.store.is_same(header) && header.revision.0 >= revision =>
+            {
+                if let Some(connection) = self.connections.get_mut(&stream) {
+                    connection.is_known = true;
+                }
+                self.dispatch(now);
+            }
+            Some(_) => self.fail(now, "another store answers at the same address"),
+            // Operations find out why, on those that are there.
+            None => self.close_spare(now, stream),
         }
     }
 

@@ -214,6 +214,42 @@ fn what_waits_too_long_is_unknown_alone() {
     assert_eq!(play.take(), [reply(ids[1], Reply::Value(None))]);
 }
 
+/// What answers there may have been restored from a backup since, and have the version that a write expects.
+#[test]
+fn another_connection_takes_operations_once_the_same_store_answers_there() {
+    let same: fn(&mut Server) = |_| {};
+    let other: fn(&mut Server) = |server| server.cluster += 1;
+    let gone_back: fn(&mut Server) = |server| server.revision = 0;
+    for (change, is_same) in [(same, true), (other, false), (gone_back, false)] {
+        let mut server = Server::new();
+        let mut play = Play::up(None, &mut server);
+        let ids = ["a", "b", "c"].map(|name| play.submit(write(name, "1", None)));
+        play.connect();
+        let (_, first) = play.request().unwrap();
+        assert_eq!(first.path, "/v3/kv/txn");
+        // The one that is new only asks.
+        let (spare, request) = play.request().unwrap();
+        assert_eq!(request.path, "/v3/kv/range");
+        assert!(play.request().is_none());
+        change(&mut server);
+        play.receive(spare, &server.answer(&request));
+        let next = play.request();
+        if is_same {
+            let (stream, request) = next.unwrap();
+            assert_eq!((stream, &*request.path), (spare, "/v3/kv/txn"));
+            continue;
+        }
+        assert!(next.is_none());
+        let events = play.take();
+        let unknown = ids.map(|id| reply(id, Reply::Unknown));
+        assert!(unknown.iter().all(|one| events.contains(one)), "{events:?}");
+        assert!(
+            matches!(events.last(), Some(StoreEvent::Down(why)) if why.contains("another store"))
+        );
+        assert_eq!(server.registers.len(), 0);
+    }
+}
+
 #[test]
 fn of_a_full_database_a_read_tells() {
     let full = failure(429, 8, "etcdserver: mvcc: database space exceeded");

@@ -124,6 +124,8 @@ pub(super) struct Connection<Job> {
     pub(super) wire: Wire,
     /// Whether there is a connection.
     pub(super) is_open: bool,
+    /// Whether what answers there is known to be the store.
+    pub(super) is_known: bool,
     /// What is under way, and until when a reply is waited for.
     pub(super) job: Option<(Job, Time)>,
     /// Since when it is as it is.
@@ -148,6 +150,7 @@ impl<Job> Connection<Job> {
         Self {
             wire,
             is_open: false,
+            is_known: false,
             job: None,
             since: now,
             status: 0,
