@@ -85,6 +85,8 @@ struct World {
     records: Records,
     /// Sessions that ended against their agents' will, or with them.
     dead: BTreeSet<SessionName>,
+    /// Of those the ones whose agents closed without a connection to the store, and so left it as it was.
+    left_behind: BTreeSet<SessionName>,
     /// By the keys of their records.
     locks: BTreeMap<Key, LockName>,
     /// When the last renewal of each session that was done was sent, on its agent's clock.
@@ -159,6 +161,7 @@ impl World {
             judge: Judge::new(permits, plan.lock_delay),
             records: Records::default(),
             dead: BTreeSet::new(),
+            left_behind: BTreeSet::new(),
             locks: BTreeMap::new(),
             renewals: BTreeMap::new(),
             choices,
@@ -245,7 +248,9 @@ impl World {
                     "a claim is left in {key} that nobody waits for: {claim:?}"
                 ));
             }
-            if record.permits.get() == 1 && record.claims().next().is_some() {
+            let mut left = record.claims().map(|claim| &claim.session);
+            let is_left = left.any(|session| !self.left_behind.contains(session));
+            if record.permits.get() == 1 && is_left {
                 return Err(violation!(
                     self.now,
                     Progress,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::hosts::end;
+use crate::hosts::{GROUP, end};
 use crate::laboratory::STORE_LEASE;
 use crate::network::Namespace;
 use crate::rng::Rng;
@@ -71,10 +71,7 @@ impl Kind {
             Self::Etcd => etcd::place(host),
             Self::Postgresql { .. } => postgresql::place(host),
         };
-        format!(
-            "{place}?group=laboratory&lease={}ms",
-            STORE_LEASE.as_millis()
-        )
+        format!("{place}?group={GROUP}&lease={}ms", STORE_LEASE.as_millis())
     }
 
     /// All mishaps that it can have, but for storms.

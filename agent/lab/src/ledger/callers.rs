@@ -252,6 +252,9 @@ impl World {
             Event::Left => {
                 self.report.closed += 1;
                 self.judge.requests.left(now, process)?;
+                if agent.connection.is_none() {
+                    self.left_behind.extend(agent.session.clone());
+                }
                 self.stop(process.node);
                 Ok(())
             }
