@@ -190,8 +190,9 @@ impl Store {
             let register = registers.entry(key.clone()).or_default();
             register.entry.clone_from(entry);
         }
-        for (key, register) in &mut registers {
-            register.used = self.registers.get(key).and_then(|it| it.used).or(Some(now));
+        for (key, before) in &self.registers {
+            // Whoever saw it used may say so, also of a register that is there no more.
+            registers.entry(key.clone()).or_default().used = before.used.or(Some(now));
         }
         self.registers = registers;
         if !self.may_forget {
