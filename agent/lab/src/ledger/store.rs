@@ -192,7 +192,9 @@ impl Store {
         }
         for (key, before) in &self.registers {
             // Whoever saw it used may say so, also of a register that is there no more.
-            registers.entry(key.clone()).or_default().used = before.used.or(Some(now));
+            let is_in_use = before.entry.as_ref().is_some_and(is_used);
+            let used = before.used.filter(|_| !is_in_use);
+            registers.entry(key.clone()).or_default().used = used.or(Some(now));
         }
         self.registers = registers;
         if !self.may_forget {
