@@ -76,38 +76,25 @@ impl Kind {
 
     /// All mishaps that it can have, but for storms.
     pub(crate) fn mishaps(self) -> Vec<Mishap> {
-        use Mishap::{
-            Cut, CutClient, Failover, Full, FullDisk, Kill, Restart, Restore, Stop, Terminate,
-        };
         use Which::{Follower, Leader};
-        match self {
-            Self::Etcd => vec![
-                Kill(Leader),
-                Kill(Follower),
-                Stop(Leader),
-                Stop(Follower),
-                Cut(Leader),
-                Cut(Follower),
-                Restart,
-                Full,
-                FullDisk,
-                Restore,
+        let each = [Mishap::Kill, Mishap::Stop, Mishap::Cut];
+        let both = each
+            .iter()
+            .flat_map(|mishap| [mishap(Leader), mishap(Follower)]);
+        let own: &[Mishap] = match self {
+            Self::Etcd => &[Mishap::Full, Mishap::FullDisk, Mishap::Restore],
+            // Failovers are what loses writes: twice as many.
+            Self::Postgresql { .. } => &[
+                Mishap::CutClient(1),
+                Mishap::CutClient(3),
+                Mishap::Terminate,
+                Mishap::Failover,
+                Mishap::Failover,
             ],
-            Self::Postgresql { .. } => vec![
-                Kill(Leader),
-                Kill(Follower),
-                Stop(Leader),
-                Stop(Follower),
-                Cut(Leader),
-                Cut(Follower),
-                CutClient(1),
-                CutClient(3),
-                Restart,
-                Terminate,
-                Failover,
-                Failover,
-            ],
-        }
+        };
+        both.chain([Mishap::Restart])
+            .chain(own.iter().copied())
+            .collect()
     }
 
     /// Starts it, with a server on each of these hosts; `None`, which is said aloud, if it is not installed.

@@ -13,7 +13,8 @@ use crate::switch::Link;
 
 /// The agents' hosts.
 const HOSTS: u16 = 3;
-/// What a campaign demands: within this all are inside after healing, and those who can go on after a mishap.
+/// A campaign demands that all programs enter within this time after healing, and that the programs which can go
+/// on during a mishap do so within this time.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// So much longer it takes where a holder is killed or stopped as well, or the store is another: its session is
 /// outwaited, for 11/9 of its lease, and looked at every third of a lease.
@@ -239,7 +240,7 @@ impl Campaign {
         let entered = self.laboratory.await_programs(hosts);
         entered.unwrap_or_else(|missing| panic!("during {mishap:?}: not through {missing:?}"));
         let took = Duration::from_nanos(now_ns() - start);
-        println!("    those who can inside after another {took:?}");
+        println!("    the programs that can go on entered after another {took:?}");
         self.takeovers.push((took, is_outwaited(mishap, episode)));
     }
 

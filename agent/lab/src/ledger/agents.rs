@@ -34,7 +34,7 @@ pub(super) struct Agent {
     pub(super) session: Option<SessionName>,
     /// The connection, if there is one, and what was asked over it.
     pub(super) connection: Option<u64>,
-    /// As which the store ran when the connection was made.
+    /// Which of the store's starts the connection was made to.
     boot: u64,
     pub(super) asked: BTreeSet<OpId>,
     alarm: Option<Time>,

@@ -210,7 +210,8 @@ pub trait Store: fmt::Debug + Send {
     /// Does `op`, which [`StoreEvent::Reply`] answers; with [`Reply::Unknown`] if there is no connection.
     fn submit(&mut self, now: Time, id: OpId, op: Op);
 
-    /// From now on the changes of these registers are worth a hint. Hints of others cost nothing but themselves.
+    /// From now on the changes of these registers are worth a hint. Hints of other registers may come, too: the
+    /// ledger ignores those of locks that it does not know.
     fn interest(&mut self, now: Time, keys: &BTreeSet<Key>);
 
     /// The connection is there.

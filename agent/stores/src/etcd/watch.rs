@@ -70,8 +70,8 @@ impl Watch {
 
 impl Etcd {
     /// From now on these are worth a hint. So is all else that the group has, if it comes: a record may have changed
-    /// between its reading and this call, as replies and hints have connections of their own; and who holds a lock
-    /// learns who queued, and need not find out by a write that is refused.
+    /// between its reading and this call, as replies and hints have connections of their own; and the holder of
+    /// a lock learns who queued, and need not find out by a write that is refused.
     pub(super) fn interested(&mut self, now: Time, keys: &BTreeSet<Key>) {
         self.watch.idle_since = match self.watch.idle_since {
             _ if !keys.is_empty() => None,
@@ -147,7 +147,7 @@ impl Etcd {
             match open.wire.piece() {
                 Ok(None) => break,
                 Ok(Some(Piece::Head { status, .. })) => open.status = Some(status),
-                Ok(Some(Piece::Data(data))) => is_over |= !self.watch_data(now, &data),
+                Ok(Some(Piece::Data(data))) => is_over |= !self.watch_data(&data),
                 Ok(Some(Piece::End)) | Err(_) => {
                     self.watch_end();
                     is_over = true;
@@ -166,7 +166,7 @@ impl Etcd {
     }
 
     /// Some of a watch's lines; whether it goes on.
-    fn watch_data(&mut self, _now: Time, data: &[u8]) -> bool {
+    fn watch_data(&mut self, data: &[u8]) -> bool {
         let Some(open) = &mut self.watch.open else {
             return false;
         };

@@ -271,7 +271,7 @@ impl Servers for Etcd {
             }
             Mishap::Storm => Effect::goes_on(),
             Mishap::CutClient(_) | Mishap::Terminate | Mishap::Failover => {
-                unreachable!("it is none of etcd's")
+                unreachable!("etcd has no such mishap")
             }
         }
     }

@@ -330,7 +330,7 @@ impl Servers for Postgresql {
             Mishap::Failover => self.fail_over(switch),
             Mishap::Storm => Effect::goes_on(),
             Mishap::Full | Mishap::FullDisk | Mishap::Restore => {
-                unreachable!("it is none of PostgreSQL's")
+                unreachable!("PostgreSQL has no such mishap")
             }
         }
     }

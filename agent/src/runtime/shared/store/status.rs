@@ -31,7 +31,7 @@ impl StoreSide {
 
     /// A page has come, or none does.
     pub(super) fn page(&mut self, id: OpId, reply: Reply) {
-        // One that was asked for by a survey before is none of this one's.
+        // A page that an earlier survey asked for does not belong to this survey.
         let is_awaited = id == OpId(PAGES | self.last_page);
         let Some(survey) = self.survey.as_mut().filter(|_| is_awaited) else {
             return;
