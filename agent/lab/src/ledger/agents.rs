@@ -48,6 +48,11 @@ pub(super) struct Agent {
 }
 
 impl Agent {
+    /// Which of the store's starts it hears, as far as it knows.
+    pub(super) fn heard_boot(&self) -> Option<u64> {
+        self.connection.map(|_| self.boot)
+    }
+
     /// What the ledgers on this host have counted.
     pub(super) fn counted(&self) -> Report {
         let mut counted = self.counted;

@@ -184,13 +184,14 @@ impl World {
                     }
                     None => false,
                 };
+                let boot = agent.heard_boot().unwrap_or(self.boot);
                 self.trace.mix_u64(fence.as_u64());
                 self.report.grants += 1;
                 self.report.outwaited += u64::from(outlasted);
                 self.report.abandoned += u64::from(previous.is_abandoned());
                 let after = self.choices.exponential(self.plan.stay);
                 self.plan_for(after, process, Local::Exit(*ticket));
-                self.judge.granted(now, call, *fence, *previous)
+                self.judge.granted(now, call, *fence, *previous, boot)
             }
             Event::Ended { ticket, refusal } => {
                 let call = Call {

@@ -205,7 +205,8 @@ impl World {
             self.say(format_args!("the store is back, without {forgets} writes"));
             let at_once = self.plan.kind == Kind::ForgetsAtOnce;
             let until = self.now + self.plan.longest_lease();
-            self.judge.forgets(at_once.then_some(until), &self.store);
+            self.judge
+                .forgets(at_once.then_some(until), &self.store, self.boot);
             self.records.forgets(&self.store);
         } else {
             self.say(format_args!("the store is back"));

@@ -25,6 +25,8 @@ struct Closed {
 pub(super) struct Judge {
     exclusion: Exclusion,
     fences: Fences,
+    /// What `fences` was each time when the store forgot, by the number of the store's start after that.
+    forgotten: BTreeMap<u64, Fences>,
     pub(super) requests: Requests,
     permits: BTreeMap<LockName, NonZeroU32>,
     lock_delay: Duration,
@@ -50,6 +52,7 @@ impl Judge {
         Self {
             exclusion: Exclusion::new(permits.clone()),
             fences: Fences::new(&permits),
+            forgotten: BTreeMap::new(),
             requests: Requests::default(),
             permits,
             lock_delay,
@@ -91,12 +94,18 @@ impl Judge {
         self.suspended.is_some_and(|until| now <= until)
     }
 
+    /// `call` is granted what it asked for, by the store's start `boot`.
+    ///
+    /// An agent that stood still may read now what an earlier start has said, which has been forgotten since:
+    /// its fence rises over those of that time. A resource that has seen a higher one since takes the caller
+    /// for the old holder that it is.
     pub(super) fn granted(
         &mut self,
         now: Time,
         call: Call,
         fence: Fence,
         previous: Previous,
+        boot: u64,
     ) -> Result<(), Violation> {
         let (name, mode) = self.requests.grants(now, call)?;
         if !self.has_lease(now, call.process) {
@@ -111,7 +120,9 @@ impl Judge {
             entered?;
         }
         let epoch = Epoch::new((fence.as_u64() >> 32) as u32).unwrap_or_default();
-        self.fences.grants(now, call, (&name, mode), fence, epoch)?;
+        let mut forgotten = self.forgotten.range_mut(boot + 1..);
+        let fences = forgotten.next().map_or(&mut self.fences, |(_, then)| then);
+        fences.grants(now, call, (&name, mode), fence, epoch)?;
         self.inside.insert(call, (name.clone(), mode));
         let is_closed = |it: &Closed| it.lock == name && it.mode == mode && now < it.until;
         if self.closed.iter().any(is_closed) && !self.is_suspended(now) {
@@ -248,8 +259,10 @@ impl Judge {
         }
     }
 
-    /// The store has lost what it had acknowledged, and has this; two may be valid until then.
-    pub(super) fn forgets(&mut self, suspended: Option<Time>, store: &Store) {
+    /// The store, whose start is `boot`, has lost what it had acknowledged, and has this; two may be valid
+    /// until then.
+    pub(super) fn forgets(&mut self, suspended: Option<Time>, store: &Store, boot: u64) {
+        self.forgotten.insert(boot, self.fences.clone());
         self.has_forgotten = true;
         self.may_tell = true;
         self.suspended = suspended.max(self.suspended);
@@ -279,6 +292,7 @@ fn kept_out(name: &LockName, mode: Option<Mode>) -> impl Iterator<Item = (LockNa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkers::Rule;
     use crate::choices::Choices;
     use crate::ledger::callers::served;
     use crate::ledger::store::GROUP;
@@ -326,16 +340,53 @@ mod tests {
             judge.asks(now, call, &lock, mode, wait, wish)?;
             judge.extends(now, process, until)?;
             let fence = Fence::new(u64::from(number) << 32).expect("in range");
-            judge.granted(now, call, fence, Previous::after(number > 1))?;
+            judge.granted(now, call, fence, Previous::after(number > 1), 0)?;
             Ok(process)
         };
         let first = enter(&mut judge, 1, at(0), at(5))?;
         judge.crashes(at(1), first, Some(&session), &store);
         if let Some(writes) = forgets {
             store.forget(at(6), writes);
-            judge.forgets(None, &store);
+            judge.forgets(None, &store, 1);
         }
         enter(&mut judge, 2, at(6), at(11)).map(|_| ())
+    }
+
+    /// One is granted the lock with fence 8 by the first start of the store, which forgets; another with 10 by
+    /// the second; and then a third with `fence` by `boot`.
+    fn grants_after(fence: u64, boot: u64) -> Result<(), Violation> {
+        let lock = LockName::new("l").expect("a name");
+        let store = store(&lock, &SessionName::new(1));
+        let permits = [(lock.clone(), NonZeroU32::MIN)].into();
+        let mut judge = Judge::new(permits, Duration::ZERO);
+        for (number, fence, boot) in [(1, 8, 0), (2, 10, 1), (3, fence, boot)] {
+            let node = NodeId::new(number).expect("from 1");
+            let process = Process {
+                node,
+                incarnation: 1,
+            };
+            let ticket = Ticket(1);
+            let call = Call { process, ticket };
+            let wish = Some(served(NonZeroU32::MIN));
+            let (mode, wait) = (Mode::Exclusive, Wait::Cancelled);
+            judge.asks(at(1), call, &lock, mode, wait, wish)?;
+            judge.extends(at(1), process, at(9))?;
+            let fence = Fence::new(fence << 32).expect("in range");
+            judge.granted(at(1), call, fence, Previous::Clean, boot)?;
+            if number == 1 {
+                judge.forgets(Some(at(9)), &store, 1);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_store_said_before_it_forgot_has_a_fence_of_that_time() {
+        let broken = |fence, boot| grants_after(fence, boot).map_err(|it| it.rule).err();
+        assert_eq!(broken(11, 1), None);
+        assert_eq!(broken(9, 0), None);
+        assert_eq!(broken(7, 0), Some(Rule::Fences));
+        assert_eq!(broken(9, 1), Some(Rule::Fences));
     }
 
     #[test]
