@@ -2,7 +2,10 @@
 //! holds, word for word. Their Rust programs are also documentation tests, and the README's first commands
 //! are run by `.ci/documents`.
 
+#[path = "../cli_support/mod.rs"]
 mod cli_support;
+mod stage;
+mod tutorials;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +14,14 @@ use std::path::{Path, PathBuf};
 use cli_support::users::in_empty_run;
 use cli_support::{stderr, stdout};
 use distlock::{Algorithm, Config};
+use stage::Stage;
 
 const README: &str = concat!(
-    include_str!("../../README.md"),
-    include_str!("../../doc/programming.md")
+    include_str!("../../../README.md"),
+    include_str!("../../../doc/programming.md")
 );
-const ALGORITHMS: &str = include_str!("../../doc/algorithms.md");
-const MAN_7: &str = include_str!("../../man/distlock.7");
+const ALGORITHMS: &str = include_str!("../../../doc/algorithms.md");
+const MAN_7: &str = include_str!("../../../man/distlock.7");
 
 /// The blocks of this language in the README and in its page on programs, without the line that names it.
 fn blocks<'a>(language: &'a str) -> impl Iterator<Item = &'static str> + 'a {
@@ -30,9 +34,11 @@ fn blocks<'a>(language: &'a str) -> impl Iterator<Item = &'static str> + 'a {
 
 #[test]
 fn the_configuration_is_accepted() {
-    let config = Config::parse(blocks("toml").next().expect("it has one")).unwrap();
-    assert_eq!(config.members().len(), 2);
-    assert_eq!(config.voters().len(), 2);
+    let (_, file) = README.split_once("<<'END'\n").expect("it has one");
+    let (file, _) = file.split_once("\nEND\n").expect("its end");
+    let config = Config::parse(file).unwrap();
+    assert_eq!(config.members().len(), 3);
+    assert_eq!(config.voters().len(), 3);
 }
 
 /// What cargo has built beside this test.
@@ -50,11 +56,11 @@ fn example(name: &str) -> PathBuf {
 #[test]
 fn the_examples_are_the_programs_of_the_readme() {
     let files = [
-        include_str!("../../examples/lock.rs"),
-        include_str!("../../examples/options.rs"),
-        include_str!("../../examples/futures.rs"),
-        include_str!("../../examples/member.rs"),
-        include_str!("../../examples/driven.rs"),
+        include_str!("../../../examples/lock.rs"),
+        include_str!("../../../examples/options.rs"),
+        include_str!("../../../examples/futures.rs"),
+        include_str!("../../../examples/member.rs"),
+        include_str!("../../../examples/driven.rs"),
     ];
     let files = files.map(|file| file.split_once("\n\n").expect("words on it").1.trim_end());
     let programs: Vec<_> = blocks("rust").map(str::trim_end).collect();
@@ -66,95 +72,52 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, Permissions::from_mode(0o755)).expect("its mode");
 }
 
-/// Two hosts in one network namespace, each with a `/run` of its own: the README's file, its
-/// commands, and its programs beside the agents, all of which exclude each other.
+/// The README's commands, pasted as they stand, and its programs beside the agents, all of which exclude each
+/// other.
 #[test]
-fn what_it_says_of_several_hosts_works_as_it_stands() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = |name: &str| dir.path().join(name);
-    fs::write(
-        file("shop.toml"),
-        blocks("toml").next().expect("it has one"),
-    )
-    .expect("a file");
-    let commands = |beginning: &str| -> Vec<_> {
-        let mut blocks = blocks("sh").filter(|block| block.starts_with(beginning));
-        let block = blocks.next().expect("it has them");
-        block.lines().filter(|line| !line.is_empty()).collect()
-    };
-    let keygen = commands("distlock keygen").join("\n");
-    let join = commands("distlock members add 3").join("\n");
-    let [agent, rest @ ..] = &commands("distlock agent")[..] else {
-        panic!("no agent");
-    };
-    executable(
-        &file("print-report"),
-        "#!/bin/sh\necho printed under $DISTLOCK_NAME\n",
-    );
-    executable(
-        &file("simulate"),
-        "#!/bin/sh\necho simulated under $DISTLOCK_NAME\n",
-    );
-    let programs = ["lock", "member", "driven"].map(|name| {
-        let program = example(name);
-        format!("timeout 20 {}; echo $?", program.display())
-    });
-    let script = format!(
-        r#"
-        cd "$1" && export PATH=$1:$PATH
-        ip link set lo up && ip address add 10.0.0.1/32 dev lo && ip address add 10.0.0.2/32 dev lo
-        mkdir /etc/distlock
-        {keygen}
-        unshare --mount bash -c '
-            mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/lib
-            exec distlock agent --config shop.toml --id 2' > second 2>second.log & second=$!
-        ( {agent}
-        ) > first 2>first.log & first=$!
-        until grep -qs ready first && grep -qs ready second; do
-            kill -0 $first && kill -0 $second || break
-            sleep 0.01
-        done
-        cat first
-        {rest}
-        {join}
-        {programs}
-        # While one is inside, the others are not.
-        distlock run printer -- sh -c '
-            timeout 1 {lock}; echo $?; timeout 1 {member}; echo $?' 2>said
-        kill $first $second; wait
-        timeout 20 {lock} 2>&1 | grep -o HostGroup"#,
-        rest = rest.join("\n"),
-        programs = programs.join("\n"),
-        lock = example("lock").display(),
-        member = example("member").display(),
-    );
-    fs::write(file("script"), script).expect("a file");
-    let outer = r#"exec unshare --net bash "$1/script" "$1""#;
-    let Some(said) = in_empty_run(outer, dir.path()) else {
+fn what_it_says_of_three_hosts_works_as_it_stands() {
+    let Some(mut stage) = Stage::new(&["alpha", "beta", "gamma"]) else {
         return;
     };
-    let lines: Vec<_> = stdout(&said).lines().map(str::to_owned).collect();
-    let text = format!("{}{}", stdout(&said), stderr(&said));
-    let mut lines = lines.iter().map(String::as_str);
-    let mut expect = |begins: &str| {
-        let line = lines.by_ref().find(|line| line.starts_with(begins));
-        assert!(line.is_some(), "{begins:?} in {text}");
-    };
-    expect("ready: listens at /run/distlock/distlock.sock");
-    expect("printed under printer");
-    expect("simulated under licences");
-    expect("Group shop, member 1, epoch ");
     for program in ["lock", "member", "driven"] {
-        expect("inside, fence ");
-        expect("0");
-        eprintln!("{program} has been inside");
+        stage.bring(&example(program));
     }
-    // Ended by timeout(1), and not inside.
-    for _ in 0..2 {
-        let line = lines.next();
-        assert_eq!(line, Some("124"), "{text}");
+    let (_, section) = README
+        .split_once("\n## Three hosts\n")
+        .expect("it is there");
+    let (section, _) = section.split_once("\n## ").expect("it ends");
+    let mut typed = section.split("\n```sh\n").skip(1);
+    let mut block = || typed.next().and_then(|text| text.split_once("\n```"));
+    let alpha = stage.host("alpha");
+    let (set_up, _) = block().expect("the files and the agents");
+    assert_eq!(alpha.paste(set_up).len(), 1, "the id of the key");
+    let (use_it, _) = block().expect("its use");
+    let said = alpha.paste(use_it).join("\n");
+    let begins = |line: &str| said.lines().any(|said| said.starts_with(line));
+    assert!(begins("Group shop, member 3, epoch "), "{said}");
+    assert!(begins("Quorum: members 1, 2, 3 vote."), "{said}");
+    assert_eq!(block(), None);
+
+    let is_inside = |said: Vec<String>| said.iter().any(|line| line.starts_with("inside, fence "));
+    assert!(is_inside(alpha.paste("timeout 20 lock")));
+    // While one is inside, the others are not: ended by timeout(1), and not inside.
+    let tries = "distlock run -w 60 printer -- sh -c 'timeout 1 lock; echo $?'";
+    assert_eq!(alpha.paste(tries), ["124"]);
+    let ended = "systemctl stop distlock; timeout 20 lock 2>&1 | grep -o HostGroup";
+    assert_eq!(alpha.paste(ended), ["HostGroup"]);
+    alpha.paste("systemctl start distlock");
+
+    // Programs that are members themselves, beside their host's agent.
+    alpha.paste(
+        "cp /etc/distlock/distlock.toml shop.toml; export CREDENTIALS_DIRECTORY=/etc/distlock
+         until distlock status --check >/dev/null 2>&1; do sleep 0.1; done",
+    );
+    let mut join = blocks("sh").filter(|block| block.starts_with("distlock members add"));
+    alpha.paste(join.next().expect("it is in doc/programming.md"));
+    for program in ["member", "driven"] {
+        let said = alpha.paste(&format!("timeout 20 {program}"));
+        assert!(is_inside(said), "{program}");
     }
-    assert_eq!(lines.next(), Some("HostGroup"), "{text}");
 }
 
 /// A second host that comes later does not run the job again, and an old holder does nothing.
