@@ -31,7 +31,7 @@
 #ifndef DISTLOCK_H
 #define DISTLOCK_H
 
-/* Generated from src/ffi.rs; do not edit. To make it anew: DISTLOCK_BLESS=1 cargo test --test c_header */
+/* Generated from src/ffi.rs; do not edit. To make it anew: DISTLOCK_BLESS=1 cargo test -p distlock-lab --test c_header */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -109,7 +109,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library, such as "0.1.0". It need not be that of this header.
+ * The version of the library, such as "0.2.0". It need not be that of this header.
  */
 const char *distlock_version(void);
 

@@ -42,7 +42,7 @@ pub struct distlock_mutex(());
 /// A counting semaphore of a group, by its name.
 pub struct distlock_sem(());
 
-/// The version of the library, such as "0.1.0". It need not be that of this header.
+/// The version of the library, such as "0.2.0". It need not be that of this header.
 #[unsafe(no_mangle)]
 pub extern "C" fn distlock_version() -> *const c_char {
     const VERSION: &CStr =

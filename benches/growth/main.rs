@@ -2,11 +2,12 @@
 //! agent. Every row has beside it what theory says that it grows with.
 //!
 //! ```text
-//! cargo bench --bench growth                        everything: some ten minutes
-//! cargo bench --bench growth -- members             a part: members, locks, waiters or clients
-//! cargo bench --bench growth -- idle                a group of 64 members of which nobody wants a lock
-//! cargo bench --bench growth -- --small             less of each, to try it out
-//! cargo bench --bench growth -- --json growth.json  and in a file, for plots (CONTRIBUTING.md)
+//! cargo bench -p distlock-benches --bench growth                        everything: some ten minutes
+//! cargo bench -p distlock-benches --bench growth -- members             members, locks, waiters or clients
+//! cargo bench -p distlock-benches --bench growth -- idle                64 members that want nothing
+//! cargo bench -p distlock-benches --bench growth -- --small             less of each, to try it out
+//! cargo bench -p distlock-benches --bench growth -- --json $PWD/growth.json
+//!                                      and in a file, for plots (CONTRIBUTING.md)
 //! ```
 //!
 //! A member is a process. The processor's time of idle members is hardly disturbed by other work on the

@@ -13,8 +13,8 @@
 //! ratios to the floor of the group.
 //!
 //! ```text
-//! cargo bench --bench turns                             everything: about ten minutes
-//! cargo bench --bench turns -- 'udp/two cores/2'        a part
+//! cargo bench -p distlock-benches --bench turns                             everything: about ten minutes
+//! cargo bench -p distlock-benches --bench turns -- 'udp/two cores/2'        a part
 //! ```
 
 mod floor;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, Release, Time};
 use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{Loss, LossSignal, clock};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use parking_lot::Mutex;
 
 use crate::backend::{Ask, Backend, Hold, Lock, Request, Waiting};
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
@@ -23,8 +23,14 @@ use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, LockOptions, 
 const LEASE: Duration = Duration::from_secs(60);
 
 /// A group in which every lock is free, and one lease bounds them all.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Leased(Arc<Mutex<State>>);
+
+impl Default for Leased {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(State::default())))
+    }
+}
 
 #[derive(Default)]
 struct State {

@@ -1,4 +1,4 @@
-//! Draws what `cargo bench --bench growth -- --json FILE` has measured, a picture for each thing that
+//! Draws what `cargo bench -p distlock-benches --bench growth -- --json FILE` has measured, a picture for each thing that
 //! grows, and lines for what grows with it, as multiples of what it was at the first count:
 //!
 //! ```text

@@ -5,7 +5,8 @@ use std::path::Path;
 
 #[test]
 fn the_header_is_that_of_the_sources() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = lab.ancestors().nth(2).expect("the repository");
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let mut made = Vec::new();
     let files = [
@@ -32,7 +33,7 @@ fn the_header_is_that_of_the_sources() {
     let committed = fs::read_to_string(&path).unwrap();
     assert!(
         made == committed,
-        "{} is out of date; DISTLOCK_BLESS=1 cargo test --test c_header makes it anew",
+        "{} is out of date; DISTLOCK_BLESS=1 cargo test -p distlock-lab --test c_header makes it anew",
         path.display()
     );
 }
