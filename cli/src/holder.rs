@@ -21,20 +21,21 @@ pub(crate) fn held_by(agent: &Agent, name: &LockName, limit: Duration) -> Option
         let _ = sender.send(status);
     };
     thread::Builder::new().spawn(ask).ok()?;
-    words(receiver.recv_timeout(limit).ok()?.ok()?, name)
+    first(receiver.recv_timeout(limit).ok()?.ok()?, name)
 }
 
-fn words(status: Status, name: &LockName) -> Option<String> {
+fn first(status: Status, name: &LockName) -> Option<String> {
     let name = name.to_string();
     let lock = status.locks.into_iter().find(|lock| lock.name == name)?;
     let (first, others) = lock.holders.split_first()?;
     Some(match others.len() {
-        0 => holder(first),
-        more => format!("{} and {more} more", holder(first)),
+        0 => words(first),
+        more => format!("{} and {more} more", words(first)),
     })
 }
 
-fn holder(holder: &HolderStatus) -> String {
+/// A holder: its member, host, process and program.
+pub(crate) fn words(holder: &HolderStatus) -> String {
     let member = match holder.member {
         0 => String::new(),
         id => format!("member {id}, "),

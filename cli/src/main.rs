@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod audit;
 mod cgroup;
+mod colours;
 mod command;
 mod command_line;
 mod completions;

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod leftover;
+mod notice;
 
 use std::io::{self, PipeReader};
 use std::os::fd::{BorrowedFd, OwnedFd};

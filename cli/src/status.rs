@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args;
+use crate::colours::{Styles, Tone};
 use crate::exit::{self, Failure, clean};
 use crate::group;
 use crate::members;
@@ -41,10 +42,11 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
             status: &status,
         })?
     } else {
+        let styles = Styles::of_output();
         print(&[
-            heading(&status),
-            members_table(&status),
-            locks_table(&status),
+            styles.sentences(&heading(&status)),
+            members_table(&status, styles),
+            locks_table(&status, styles),
         ])?
     };
     if let Some(store) = status
@@ -74,14 +76,15 @@ pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
     if args.json {
         return print_json(&cut(&status, "members", &status.members));
     }
-    let table = match members_table(&status) {
+    let styles = Styles::of_output();
+    let table = match members_table(&status, styles) {
         empty if empty.is_empty() && status.store.is_some() => {
             "A store has the locks: agents need not be listed.\n".to_owned()
         }
         empty if empty.is_empty() => "The local group has no members.\n".to_owned(),
         table => table,
     };
-    print(&[heading(&status), table])
+    print(&[styles.sentences(&heading(&status)), table])
 }
 
 /// Shows one lock only.
@@ -98,10 +101,11 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
     if args.json {
         return print_json(&cut(&status, "locks", &status.locks));
     }
+    let styles = Styles::of_output();
     let no_quorum = if status.quorum.ok {
         String::new()
     } else {
-        store(&status) + &quorum::paragraph(&status)
+        styles.sentences(&(store(&status) + &quorum::paragraph(&status)))
     };
     let table = if status.locks.is_empty() {
         let whom = if status.quorum.ok {
@@ -111,7 +115,7 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
         };
         format!("{whom} holds '{}' or waits for it.\n", clean(&name))
     } else {
-        locks_table(&status)
+        locks_table(&status, styles)
     };
     print(&[no_quorum, table])
 }
@@ -265,22 +269,28 @@ fn stays_here(status: &Status) -> bool {
 }
 
 /// Nothing where there are no members.
-fn members_table(status: &Status) -> String {
+fn members_table(status: &Status, styles: Styles) -> String {
     if status.members.is_empty() {
         return String::new();
     }
     let rows = status.members.iter().map(|member| {
-        [
+        let tone = match member.state {
+            MemberState::Alive | MemberState::Left => Tone::Plain,
+            MemberState::Joining => Tone::Waiting,
+            _ => Tone::Bad,
+        };
+        let cells = [
             member.id.to_string(),
             clean(&member.address),
             state(member.state).to_owned(),
             clean(&member.detail),
-        ]
+        ];
+        (tone, cells)
     });
-    table(["MEMBER", "ADDRESS", "STATE", ""], rows.collect())
+    table(["MEMBER", "ADDRESS", "STATE", ""], rows.collect(), styles)
 }
 
-fn locks_table(status: &Status) -> String {
+fn locks_table(status: &Status, styles: Styles) -> String {
     if status.locks.is_empty() {
         return match status.quorum.ok {
             true => "No lock is held or waited for.\n".to_owned(),
@@ -300,7 +310,7 @@ fn locks_table(status: &Status) -> String {
         if lock.quarantined {
             let why = "until the lease of a lost member is over";
             let [none, why] = ["-", why].map(str::to_owned);
-            rows.push([
+            let cells = [
                 name.clone(),
                 algorithm.clone(),
                 "quarantined".to_owned(),
@@ -310,10 +320,11 @@ fn locks_table(status: &Status) -> String {
                 none.clone(),
                 none,
                 why,
-            ]);
+            ];
+            rows.push((Tone::Bad, cells));
         }
         for holder in &lock.holders {
-            rows.push([
+            let cells = [
                 name.clone(),
                 algorithm.clone(),
                 "holds".to_owned(),
@@ -325,10 +336,11 @@ fn locks_table(status: &Status) -> String {
                     .fence
                     .map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
                 clean(&holder.command),
-            ]);
+            ];
+            rows.push((Tone::Plain, cells));
         }
         for waiter in &lock.waiters {
-            rows.push([
+            let cells = [
                 name.clone(),
                 algorithm.clone(),
                 "waits".to_owned(),
@@ -338,7 +350,8 @@ fn locks_table(status: &Status) -> String {
                 clean(&waiter.since),
                 "-".to_owned(),
                 String::new(),
-            ]);
+            ];
+            rows.push((Tone::Waiting, cells));
         }
     }
     let head = [
@@ -352,7 +365,7 @@ fn locks_table(status: &Status) -> String {
         "FENCE",
         "COMMAND",
     ];
-    table(head, rows)
+    table(head, rows, styles)
 }
 
 /// The word that JSON has for it too.
@@ -368,14 +381,25 @@ pub(crate) fn state(state: MemberState) -> &'static str {
 }
 
 /// A table without lines: columns as wide as their widest cell, two spaces apart.
-fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+fn table<const N: usize>(
+    head: [&str; N],
+    rows: Vec<(Tone, [String; N])>,
+    styles: Styles,
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(head);
+    let (tones, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     table.add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    format!("{}\n", table.trim_fmt())
+    // A row is a line: its cells have no line breaks, and no width is too much.
+    let text = table.trim_fmt();
+    let tones = [Tone::Head].into_iter().chain(tones);
+    let lines = text.lines().zip(tones);
+    lines
+        .map(|(line, tone)| styles.line(tone, line) + "\n")
+        .collect()
 }
 
 #[cfg(test)]
@@ -387,9 +411,12 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_what_is_shown() {
         let rows = [["é", "alive"], ["日本", "alive"], ["x", ""]];
-        let rows = rows.map(|row| row.map(str::to_owned)).to_vec();
+        let rows = rows.map(|row| (Tone::Waiting, row.map(str::to_owned)));
         let shown = "ID    STATE\né     alive\n日本  alive\nx\n";
-        assert_eq!(table(["ID", "STATE"], rows), shown);
+        let plain = table(["ID", "STATE"], rows.to_vec(), Styles::Plain);
+        assert_eq!(plain, shown);
+        let coloured = table(["ID", "STATE"], rows.to_vec(), Styles::Colours);
+        assert!(coloured.starts_with("\x1b[1mID    STATE\x1b[m\n\x1b[35mé     alive\x1b[m\n"));
     }
 
     #[test]

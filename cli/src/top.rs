@@ -23,6 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use self::args::Top;
+use crate::colours::Styles;
 use crate::exit::{self, Failure, IO, UNAVAILABLE};
 use crate::signals::{self, Signals};
 use crate::status::await_view;
@@ -32,7 +33,7 @@ use gather::{Gatherer, News};
 use keys::{Asked, Controls, Decoder, Key};
 use model::{Look, Model};
 use screen::Screen;
-use view::{Screenful, Stale, Styles};
+use view::{Screenful, Stale};
 
 /// How long the rest of a key may take that sends several bytes; so the escape key takes as long.
 const KEY_TIME: Duration = Duration::from_millis(50);
@@ -121,7 +122,7 @@ impl Session {
             signals,
             terminal: Terminal::open(),
             screen: None,
-            styles: styles(),
+            styles: Styles::of_terminal(),
             decoder: Decoder::default(),
             controls: Controls::default(),
             last: None,
@@ -301,17 +302,6 @@ impl Session {
         drawn.map_err(|error| unusable(&error))?;
         self.controls.fit(fits.0, fits.1);
         Ok(())
-    }
-}
-
-fn styles() -> Styles {
-    let is_dumb = variable("TERM").is_none_or(|term| term == "dumb");
-    // As <https://no-color.org> says: empty is as good as not set.
-    let wants_colours = variable("NO_COLOR").is_none_or(|value| value.is_empty());
-    match (is_dumb, wants_colours) {
-        (true, _) => Styles::Plain,
-        (false, false) => Styles::Mono,
-        (false, true) => Styles::Colours,
     }
 }
 

@@ -5,7 +5,7 @@ mod cli_support;
 use std::fs;
 use std::process::Command;
 
-use cli_support::{Local, TerminalSession, eventually};
+use cli_support::{Local, TerminalSession, eventually, output, stderr};
 
 /// A new terminal with an interactive shell in it, for which `distlock` is the program under test.
 fn terminal(group: &Local) -> TerminalSession {
@@ -153,5 +153,22 @@ fn a_background_job_does_not_take_the_terminal() {
     terminal.type_keys("yours\n");
     terminal.await_text("got yours");
     terminal.await_text("code 0");
+    terminal.close();
+}
+
+/// Nobody who reads a file or a pipe is told so: that is for people.
+#[test]
+fn who_waits_at_a_terminal_is_told_for_what() {
+    let group = Local::new();
+    let holder = group.hold("x");
+    let mut terminal = terminal(&group);
+    terminal.type_keys("$DISTLOCK run x -- echo tu''rn\n");
+    terminal.await_text("distlock: waiting for 'x', held for ");
+    terminal.await_text("(sh); place 1 of 1 in line");
+    let mut silent = group.distlock(["run", "-w", "2", "x", "--", "true"]);
+    let said = stderr(&output(&mut silent));
+    assert!(!said.contains("waiting for"), "{said}");
+    holder.let_go();
+    terminal.await_text("turn");
     terminal.close();
 }

@@ -17,6 +17,8 @@ use crate::args;
 use crate::exit::{CONFIG, DEADLOCK, Failure, quoted, say};
 use crate::holder::held_by;
 
+use super::notice::Notice;
+
 /// How long -n waits for the group's answer.
 const TRY_TIME: Duration = Duration::from_secs(1);
 /// How long after -w's time the host's agent may still answer.
@@ -182,6 +184,7 @@ pub(super) fn enter(
         .inheritable(true);
     let entrance = Entrance::open(agent, &name, aim, options)?;
     let asked = clock::now();
+    let notice = Notice::begin(agent, &name);
     let guard = match args.patience() {
         None => match enter_nested(agent, &entrance, &name)? {
             Some(guard) => guard,
@@ -199,6 +202,7 @@ pub(super) fn enter(
             })?
         }
     };
+    notice.held();
     if args.verbose {
         let seconds = clock::now().since(asked).as_secs_f64();
         let fence = guard

@@ -17,6 +17,7 @@ use ratatui::text::{Line, Span};
 
 use super::keys::Controls;
 use super::model::Model;
+use crate::colours::Styles;
 use words::{cut, duration, width_of};
 
 /// What is to be drawn.
@@ -37,18 +38,7 @@ pub(super) struct Stale {
     pub(super) why: String,
 }
 
-/// How what is special is set off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Styles {
-    /// Not at all: the terminal knows nothing of the kind, or it is none.
-    Plain,
-    /// By boldness and reversal.
-    #[default]
-    Mono,
-    /// By colours, too.
-    Colours,
-}
-
+/// The tones that ratatui paints.
 impl Styles {
     fn of(self, modifier: Modifier, colour: Option<Color>) -> Style {
         match (self, colour) {

@@ -1,0 +1,93 @@
+//! Colours for what is printed once to a person's terminal. Nothing is told by colours alone, and there are
+//! only those of the terminal's own palette.
+
+use std::io::{self, IsTerminal};
+
+use distlock_agent::runtime::environment::variable;
+
+/// How much a terminal has of what sets words off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Styles {
+    /// Nothing: the terminal knows nothing of the kind, or it is none.
+    Plain,
+    /// Boldness and reversal.
+    #[default]
+    Mono,
+    /// Colours, too.
+    Colours,
+}
+
+impl Styles {
+    /// Those of the terminal that TERM names, as <https://no-color.org> has it: an empty NO_COLOR is as good as
+    /// none.
+    pub(crate) fn of_terminal() -> Self {
+        let is_dumb = variable("TERM").is_none_or(|term| term == "dumb");
+        let wants_colours = variable("NO_COLOR").is_none_or(|value| value.is_empty());
+        match (is_dumb, wants_colours) {
+            (true, _) => Self::Plain,
+            (false, false) => Self::Mono,
+            (false, true) => Self::Colours,
+        }
+    }
+
+    /// The same if standard output is a terminal.
+    pub(crate) fn of_output() -> Self {
+        if io::stdout().is_terminal() {
+            Self::of_terminal()
+        } else {
+            Self::Plain
+        }
+    }
+
+    /// A line in this tone.
+    pub(crate) fn line(self, tone: Tone, line: &str) -> String {
+        let code = match (self, tone) {
+            (Self::Plain, _) | (_, Tone::Plain) => return line.to_owned(),
+            (_, Tone::Head) | (Self::Mono, Tone::Bad) => "1",
+            (Self::Mono, Tone::Waiting) => return line.to_owned(),
+            (Self::Colours, Tone::Waiting) => "35",
+            (Self::Colours, Tone::Bad) => "1;31",
+        };
+        format!("\x1b[{code}m{line}\x1b[m")
+    }
+
+    /// Sentences of which those are bad that begin with a word in capital letters.
+    pub(crate) fn sentences(self, text: &str) -> String {
+        let lines = text.lines().map(|line| {
+            let first = line.split_whitespace().next().unwrap_or_default();
+            let is_loud = first.len() > 1 && first.bytes().all(|byte| byte.is_ascii_uppercase());
+            let tone = if is_loud { Tone::Bad } else { Tone::Plain };
+            self.line(tone, line) + "\n"
+        });
+        lines.collect()
+    }
+}
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As it should be.
+    Plain,
+    /// The names of columns.
+    Head,
+    /// Of one that waits, or is on its way.
+    Waiting,
+    /// To be looked at.
+    Bad,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_bad_stands_out_where_the_terminal_can() {
+        let text = "Group shop\nNO QUORUM: members 1, 2 vote.\nA word\n";
+        assert_eq!(Styles::Plain.sentences(text), text);
+        let loud = "Group shop\n\x1b[1;31mNO QUORUM: members 1, 2 vote.\x1b[m\nA word\n";
+        assert_eq!(Styles::Colours.sentences(text), loud);
+        assert_eq!(Styles::Mono.line(Tone::Waiting, "x"), "x");
+        assert_eq!(Styles::Mono.line(Tone::Bad, "x"), "\x1b[1mx\x1b[m");
+        assert_eq!(Styles::Colours.line(Tone::Plain, "x"), "x");
+    }
+}
