@@ -37,6 +37,8 @@ pub(crate) struct Bar {
     pub(crate) to: f64,
     pub(crate) state: State,
     pub(crate) lock: Option<Rc<str>>,
+    /// Of who is inside, if it is known.
+    pub(crate) fence: Option<u64>,
 }
 
 /// What a process does meanwhile.
@@ -151,6 +153,7 @@ struct Open {
     state: State,
     since: f64,
     lock: Option<Rc<str>>,
+    fence: Option<u64>,
 }
 
 /// Goes through a timeline, with what is not over yet.
@@ -171,7 +174,7 @@ impl Painter<'_> {
         let (at, lane) = (self.timeline.time(moment.at), moment.lane);
         match &moment.what {
             What::Asked { request, stamp } => {
-                self.begin((lane, *request), at, State::Waiting, moment);
+                self.begin((lane, *request), at, (State::Waiting, None), moment);
                 if let Some(stamp) = stamp {
                     self.stamps.insert(lane, *stamp);
                 }
@@ -179,9 +182,9 @@ impl Painter<'_> {
                     self.picture.asks.push((lane, at, stamp));
                 }
             }
-            What::Entered { request } => {
+            What::Entered { request, fence } => {
                 self.end((lane, *request), at);
-                self.begin((lane, *request), at, State::Inside, moment);
+                self.begin((lane, *request), at, (State::Inside, *fence), moment);
             }
             What::Left { request } | What::Lost { request } | What::Ended { request } => {
                 self.end((lane, *request), at);
@@ -242,24 +245,37 @@ impl Painter<'_> {
         });
     }
 
-    fn begin(&mut self, request: (usize, u64), since: f64, state: State, moment: &Moment) {
-        let lock = moment.lock.clone();
-        self.open.insert(request, Open { state, since, lock });
+    fn begin(
+        &mut self,
+        request: (usize, u64),
+        since: f64,
+        (state, fence): (State, Option<u64>),
+        moment: &Moment,
+    ) {
+        let open = Open {
+            state,
+            since,
+            lock: moment.lock.clone(),
+            fence,
+        };
+        self.open.insert(request, open);
     }
 
     /// Ends what a request does, if it does anything.
     fn end(&mut self, request: (usize, u64), at: f64) {
-        let Some(Open { state, since, lock }) = self.open.remove(&request) else {
+        let Some(open) = self.open.remove(&request) else {
             return;
         };
+        let since = open.since;
         let (from, to) = (since.max(0.0), at.min(self.picture.length));
         if from < to {
             self.picture.bars.push(Bar {
                 lane: request.0,
                 from,
                 to,
-                state,
-                lock,
+                state: open.state,
+                lock: open.lock,
+                fence: open.fence,
             });
         }
     }

@@ -11,6 +11,9 @@ pub(crate) fn tell(timeline: &Timeline, moment: &Moment) -> String {
             stamp: Some(stamp), ..
         } => format!("asks with timestamp {stamp}"),
         What::Asked { .. } => "asks".to_owned(),
+        What::Entered {
+            fence: Some(fence), ..
+        } => format!("enters with fence {fence}"),
         What::Entered { .. } => "enters".to_owned(),
         What::Left { .. } => "leaves".to_owned(),
         What::Ended { .. } => "asks no longer".to_owned(),

@@ -12,7 +12,7 @@ use super::axis::{Axis, GAP};
 use super::labels::{Area, Line, Page, width};
 use super::picture::{Arrow, Bar, Fate, Picture, State};
 pub(super) use elements::escape;
-use elements::{COLOURS, STAY, WAIT, cross, line, note, tip};
+use elements::{STAY, WAIT, colour, cross, line, note, tip};
 use legend::signs;
 
 /// How the diagram looks, here and in a page.
@@ -189,9 +189,11 @@ impl<'a> Drawing<'a> {
             let (name, _) = &self.picture.lanes[bar.lane];
             let [from, to] = [bar.from, bar.to].map(|time| self.picture.measure.tell(time));
             let lock = self.of_lock(bar.lock.as_deref());
+            let fence = bar.fence.map(|fence| format!(", with fence {fence}"));
+            let fence = fence.unwrap_or_default();
             self.put(format_args!(
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
-                 <title>{name} {what}{lock} from {from} to {to}</title></rect>",
+                 <title>{name} {what}{lock} from {from} to {to}{fence}</title></rect>",
                 area.left,
                 area.top,
                 (area.right - area.left).max(1.0),
@@ -219,8 +221,7 @@ impl<'a> Drawing<'a> {
         for arrow in &self.picture.arrows {
             let line = self.line(arrow);
             let ((x1, y1), (x2, y2)) = line;
-            let kind = self.kinds.iter().position(|kind| *kind == arrow.kind);
-            let kind = kind.unwrap_or_default() % COLOURS;
+            let kind = colour(arrow.kind);
             let again = if arrow.again { " again" } else { "" };
             let end = match arrow.fate {
                 Fate::Arrived(_) => tip(line),
@@ -357,8 +358,13 @@ impl<'a> Drawing<'a> {
         for bar in &self.picture.bars {
             let area = self.area(bar);
             let lock = bar.lock.as_deref().filter(|_| self.picture.has_locks);
-            let word = &escape(lock.unwrap_or("inside"));
-            if bar.state != State::Inside || area.right - area.left < width(word) + 4.0 {
+            let word = escape(lock.unwrap_or("inside"));
+            let fits = |word: &String| area.right - area.left >= width(word) + 4.0;
+            let long = bar.fence.map(|fence| format!("{word}, fence {fence}"));
+            let Some(word) = &long.into_iter().chain([word]).find(fits) else {
+                continue;
+            };
+            if bar.state != State::Inside {
                 continue;
             }
             let room = area.right - area.left - width(word);
@@ -398,9 +404,7 @@ impl<'a> Drawing<'a> {
         let inside = places.filter(|(x, _)| room.contains(x));
         let places: Vec<_> = inside.collect();
         if let Some(place) = self.page.place(&words, places, Some(line)) {
-            let kind = self.kinds.iter().position(|kind| *kind == arrow.kind);
-            let colour = kind.unwrap_or_default() % COLOURS;
-            self.put(format_args!("<g class=\"k{colour}\">"));
+            self.put(format_args!("<g class=\"k{}\">", colour(arrow.kind)));
             self.word("word", place, &words);
             self.put(format_args!("</g>"));
         }

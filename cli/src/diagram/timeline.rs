@@ -50,8 +50,8 @@ pub(crate) struct Moment {
 pub(crate) enum What {
     /// A caller asks to enter.
     Asked { request: u64, stamp: Option<u64> },
-    /// It enters.
-    Entered { request: u64 },
+    /// It enters, with that fence if there are fences.
+    Entered { request: u64, fence: Option<u64> },
     /// It leaves.
     Left { request: u64 },
     /// It waits no longer.

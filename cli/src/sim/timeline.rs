@@ -61,7 +61,10 @@ fn what(moment: &Moment, first: u16, sent: &mut BTreeMap<u64, (usize, &'static s
             request: *request,
             stamp: *stamp,
         },
-        history::What::Entered { request, .. } => What::Entered { request: *request },
+        history::What::Entered { request, .. } => What::Entered {
+            request: *request,
+            fence: None,
+        },
         history::What::Left { request } => What::Left { request: *request },
         history::What::Lost { request } => What::Lost { request: *request },
         history::What::Sent {

@@ -207,7 +207,10 @@ impl Merger<'_> {
                 request: *request,
                 stamp: None,
             },
-            What::Entered { request } => timeline::What::Entered { request: *request },
+            What::Entered { request, fence } => timeline::What::Entered {
+                request: *request,
+                fence: *fence,
+            },
             What::Left { request } => timeline::What::Left { request: *request },
             What::Ended { request } => timeline::What::Ended { request: *request },
             What::Lost { request } => timeline::What::Lost { request: *request },

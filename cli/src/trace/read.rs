@@ -81,6 +81,7 @@ pub(super) enum What {
     },
     Entered {
         request: u64,
+        fence: Option<u64>,
     },
     Left {
         request: u64,
@@ -275,7 +276,11 @@ impl Logs {
         Some(match what {
             trace::What::Began => (What::Began, None),
             trace::What::Asked { request, lock } => of(self, What::Asked { request }, lock),
-            trace::What::Entered { request, lock, .. } => of(self, What::Entered { request }, lock),
+            trace::What::Entered {
+                request,
+                lock,
+                fence,
+            } => of(self, What::Entered { request, fence }, lock),
             trace::What::Left { request, lock } => of(self, What::Left { request }, lock),
             trace::What::Ended { request, lock } => of(self, What::Ended { request }, lock),
             trace::What::Lost { request, lock } => of(self, What::Lost { request }, lock),

@@ -51,7 +51,7 @@ impl Facts {
                 What::Asked { request, .. } => {
                     asked.insert((moment.lane, *request), moment.at);
                 }
-                What::Entered { request } => {
+                What::Entered { request, .. } => {
                     lane.entries += 1;
                     let lock = moment.lock.iter();
                     lock.for_each(|lock| *facts.locks.entry(Rc::clone(lock)).or_default() += 1);

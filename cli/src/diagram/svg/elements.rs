@@ -2,8 +2,20 @@
 
 use crate::diagram::labels::Line;
 
-/// How many colours there are for kinds of messages.
-pub(super) const COLOURS: usize = 6;
+/// Which of the style's colours a kind of message has, in every picture: those that ask, give, put off, give
+/// back and ask back have one each, and all others another.
+pub(super) fn colour(kind: &str) -> usize {
+    match kind {
+        "GRANT" | "NEXT" | "OK" | "PASSED" | "PERM" | "REPLY" | "SHARE" | "TOKEN" | "VALUE"
+        | "VOTE" => 0,
+        "ASK" | "ELECTION" | "READ" | "READS" | "REQUEST" | "TRY" => 1,
+        "ABSTAIN" | "BUSY" | "DEFERRED" | "FAILED" | "PARKED" | "QUEUED" | "REFUSED" => 2,
+        "DROP" | "GHOST" | "PARK" | "RELEASE" | "RESIGNED" | "RETURN" | "UNPARK" | "UNPARKED"
+        | "WITHDRAWN" | "YIELD" => 3,
+        "INQUIRE" | "RECALL" | "ROUND" => 4,
+        _ => 5,
+    }
+}
 
 /// Half the height of the bar of a critical section, and of waiting.
 pub(super) const STAY: f64 = 9.0;

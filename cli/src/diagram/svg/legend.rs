@@ -1,6 +1,6 @@
 //! What the signs in a diagram mean.
 
-use super::elements::{COLOURS, STAY, WAIT, cross};
+use super::elements::{STAY, WAIT, colour, cross};
 use crate::diagram::picture::{Fate, Picture, State};
 
 /// The signs that the picture has, each 26 pixels wide, and what they mean.
@@ -24,11 +24,11 @@ pub(super) fn signs(picture: &Picture, kinds: &[&'static str]) -> Vec<(String, S
         &bar("stay", STAY),
         "in the critical section",
     );
-    for (place, kind) in kinds.iter().enumerate() {
+    for kind in kinds {
         let sign = format!(
             "<g class=\"message k{}\"><line x2=\"20\"/>\
              <path class=\"tip\" d=\"M26 0l-9 -3.5v7z\"/></g>",
-            place % COLOURS
+            colour(kind)
         );
         add(true, &sign, kind);
     }

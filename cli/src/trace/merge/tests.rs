@@ -211,7 +211,14 @@ fn who_falls_silent_and_is_left_out_has_crashed() {
     for member in 1..=3 {
         scene.at(1, member, view(1, &[1, 2, 3]));
     }
-    scene.at(5, 3, What::Entered { request: 1 });
+    scene.at(
+        5,
+        3,
+        What::Entered {
+            request: 1,
+            fence: Some(7),
+        },
+    );
     let quiet = scene.merge();
     let crashes = |merged: &Merged| {
         let moments = merged.history.iter();
