@@ -149,10 +149,7 @@ fn state(error: StateError, id: NodeId) -> OpenError {
         },
         StateError::Version { path, version } => OpenError::Damaged {
             path,
-            reason: format!(
-                "it has version {version}, which this program does not read; run the version that \
-                 wrote it, or a later one"
-            ),
+            reason: format!("it {}", StateError::of_version(version)),
         },
         StateError::OtherMachine { path } => OpenError::Damaged {
             path,

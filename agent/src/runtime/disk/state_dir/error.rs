@@ -99,9 +99,7 @@ pub enum StateError {
     },
     /// The state file was written by another version.
     #[error(
-        "the state file {} has version {version}, and this program reads version {VERSION}: run \
-         the program that wrote it, or move the file away, and the member joins as one that has \
-         lost its state", path.display()
+        "the state file {} {}", path.display(), Self::of_version(*version)
     )]
     Version {
         /// The file.
@@ -159,5 +157,18 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
         Some(Errno::EMFILE) => "; raise this process's limit of open files (ulimit -n)",
         Some(Errno::ENFILE) => "; the system's table of open files is full",
         _ => "",
+    }
+}
+impl StateError {
+    /// Why a state of another version is not read, and what to do.
+    #[must_use]
+    pub fn of_version(version: u8) -> String {
+        let advice = if version > VERSION {
+            "run the version that wrote it, or a later one"
+        } else {
+            "an earlier build wrote it: end the agents of all members, move every member's state away, \
+             and start them together, which founds the group anew"
+        };
+        format!("has version {version}, and this program reads version {VERSION}: {advice}")
     }
 }
