@@ -125,7 +125,9 @@ program_tree() {
     install -D -m 644 -t "$share/distlock/prometheus" packaging/prometheus/distlock.rules.yml
     install -D -m 644 -t "$share/distlock/grafana" packaging/grafana/distlock.json
     install -D -m 644 -t "$doc" README.md SECURITY.md
-    install -D -m 644 -t "$doc/doc" doc/*.md
+    install -D -m 644 -t "$doc/doc" doc/*.md doc/*.svg
+    install -D -m 644 -t "$doc/doc/pictures" doc/pictures/*.svg
+    install -D -m 644 -t "$doc/doc/tutorials" doc/tutorials/*.md
     install -D -m 644 -t "$doc/examples" packaging/distlock.toml
 }
 
