@@ -100,4 +100,32 @@ impl Fences {
         }
         Ok(())
     }
+
+    /// `call` was granted `name` with `fence` before what is known here, and is told only now: its fence may be
+    /// lower, and belongs to nobody else. Those that come after it rise over it, too.
+    ///
+    /// # Errors
+    /// The fence is not new.
+    pub fn grants_late(
+        &mut self,
+        now: Time,
+        call: Call,
+        (name, mode): (&LockName, Mode),
+        fence: Fence,
+    ) -> Result<(), Violation> {
+        let given = self.locks.get_mut(name);
+        let given = given.expect("only known locks are asked for");
+        if !given.fences.insert(fence) {
+            return Err(violation!(
+                now,
+                Fences,
+                "{call} is granted {name} with fence {fence}, which was given meanwhile"
+            ));
+        }
+        let is_alone = given.permits.get() == 1 && mode == Mode::Exclusive;
+        if is_alone && given.alone.is_none_or(|(before, _)| before < fence) {
+            given.alone = Some((fence, call));
+        }
+        Ok(())
+    }
 }

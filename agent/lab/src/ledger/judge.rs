@@ -120,9 +120,16 @@ impl Judge {
             entered?;
         }
         let epoch = Epoch::new((fence.as_u64() >> 32) as u32).unwrap_or_default();
-        let mut forgotten = self.forgotten.range_mut(boot + 1..);
-        let fences = forgotten.next().map_or(&mut self.fences, |(_, then)| then);
-        fences.grants(now, call, (&name, mode), fence, epoch)?;
+        let mut is_late = false;
+        let later = self.forgotten.range_mut(boot + 1..).map(|(_, then)| then);
+        for fences in later.chain([&mut self.fences]) {
+            if is_late {
+                fences.grants_late(now, call, (&name, mode), fence)?;
+            } else {
+                fences.grants(now, call, (&name, mode), fence, epoch)?;
+            }
+            is_late = true;
+        }
         self.inside.insert(call, (name.clone(), mode));
         let is_closed = |it: &Closed| it.lock == name && it.mode == mode && now < it.until;
         if self.closed.iter().any(is_closed) && !self.is_suspended(now) {
@@ -352,14 +359,14 @@ mod tests {
         enter(&mut judge, 2, at(6), at(11)).map(|_| ())
     }
 
-    /// One is granted the lock with fence 8 by the first start of the store, which forgets; another with 10 by
-    /// the second; and then a third with `fence` by `boot`.
-    fn grants_after(fence: u64, boot: u64) -> Result<(), Violation> {
+    /// One after the other is granted the lock, with that fence by that start of the store, which forgets after
+    /// the first.
+    fn grants(grants: &[(u64, u64)]) -> Result<(), Violation> {
         let lock = LockName::new("l").expect("a name");
         let store = store(&lock, &SessionName::new(1));
         let permits = [(lock.clone(), NonZeroU32::MIN)].into();
         let mut judge = Judge::new(permits, Duration::ZERO);
-        for (number, fence, boot) in [(1, 8, 0), (2, 10, 1), (3, fence, boot)] {
+        for (number, &(fence, boot)) in (1..).zip(grants) {
             let node = NodeId::new(number).expect("from 1");
             let process = Process {
                 node,
@@ -382,11 +389,22 @@ mod tests {
 
     #[test]
     fn what_a_store_said_before_it_forgot_has_a_fence_of_that_time() {
-        let broken = |fence, boot| grants_after(fence, boot).map_err(|it| it.rule).err();
-        assert_eq!(broken(11, 1), None);
-        assert_eq!(broken(9, 0), None);
-        assert_eq!(broken(7, 0), Some(Rule::Fences));
-        assert_eq!(broken(9, 1), Some(Rule::Fences));
+        let broken = |last: &[_]| {
+            let all = [&[(8, 0)], last].concat();
+            grants(&all).map_err(|it| it.rule).err()
+        };
+        assert_eq!(broken(&[(10, 1), (11, 1)]), None);
+        assert_eq!(broken(&[(10, 1), (9, 0), (11, 1)]), None);
+        for wrong in [
+            &[(10, 1), (7, 0)][..],
+            &[(10, 1), (9, 1)],
+            // Nobody has the fence of another, and those after it rise over it.
+            &[(10, 1), (10, 0)],
+            &[(9, 0), (9, 1)],
+            &[(12, 0), (11, 1)],
+        ] {
+            assert_eq!(broken(wrong), Some(Rule::Fences), "{wrong:?}");
+        }
     }
 
     #[test]
