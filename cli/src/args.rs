@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
@@ -18,6 +19,7 @@ pub(crate) use self::audit::{Audit, AuditCommand, AuditVerify};
 pub(crate) use self::doctor::Doctor;
 pub(crate) use self::group::Group;
 pub(crate) use self::store::{Store, StoreCheck, StoreCommand, StoreGc, StoreInit};
+use crate::completions;
 use crate::exit::{self, Failure};
 
 /// Mutual exclusion for programs on one host or many, without a server.
@@ -140,7 +142,7 @@ pub(crate) struct Run {
     pub(crate) exclusive: bool,
 
     /// The algorithm that must serve the lock
-    #[arg(long, value_name = "ALGORITHM")]
+    #[arg(long, value_name = "ALGORITHM", add = ArgValueCandidates::new(completions::algorithms))]
     pub(crate) algorithm: Option<String>,
 
     #[command(flatten)]
@@ -155,7 +157,7 @@ pub(crate) struct Run {
 )]
 pub(crate) struct Elect {
     /// The algorithm by which the group must elect
-    #[arg(long, value_name = "ALGORITHM")]
+    #[arg(long, value_name = "ALGORITHM", add = ArgValueCandidates::new(completions::elections))]
     pub(crate) algorithm: Option<String>,
 
     #[command(flatten)]
@@ -201,14 +203,14 @@ pub(crate) struct Work {
 
     /// The name of the lock: 1 to 255 bytes
     #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString),
-          value_hint = ValueHint::Other)]
+          add = ArgValueCompleter::new(completions::lock_names))]
     pub(crate) name: OsString,
 
     /// The command and its arguments
     #[arg(
         value_name = "COMMAND",
         trailing_var_arg = true,
-        value_hint = ValueHint::CommandWithArguments,
+        add = ArgValueCompleter::new(completions::CommandWords),
         required_unless_present = "script"
     )]
     pub(crate) program: Vec<OsString>,
@@ -223,7 +225,7 @@ pub(crate) struct Work {
 pub(crate) struct Agent {
     /// Write down what happens, in a file below DIR, for 'distlock trace'
     /// [environment: DISTLOCK_TRACE]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completions::files))]
     pub(crate) trace: Option<PathBuf>,
 
     /// How to tell on standard error what happens
@@ -296,7 +298,7 @@ pub(crate) struct FenceCheck {
     pub(crate) at: Option<String>,
 
     /// Where the highest fence is kept: one file for each resource
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) file: PathBuf,
 
     /// The fence, as DISTLOCK_FENCE has it
@@ -323,14 +325,14 @@ pub(crate) enum ConfigCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ConfigCheck {
     /// The configuration of a group: distlock.toml(5)
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Keygen {
     /// Where the key is written
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) file: PathBuf,
 }
 
@@ -423,7 +425,8 @@ pub(crate) struct Who {
     pub(crate) group: Group,
 
     /// The lock: 1 to 255 bytes
-    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString),
+          add = ArgValueCompleter::new(completions::lock_names))]
     pub(crate) name: OsString,
 }
 

@@ -44,6 +44,9 @@ use std::process::ExitCode;
 use args::Command;
 
 fn main() -> ExitCode {
+    if let Some(answered) = completions::answer() {
+        return answered.unwrap_or_else(|failure| failure.report());
+    }
     let done = match command_line::parse() {
         Ok(Command::Run(args)) => run::run(&args),
         Ok(Command::Elect(args)) => run::elect(&args),

@@ -62,6 +62,8 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
         // by a signal that it does not handle.
         let signals = block()?;
         let agent = open()?;
+        // However this ends, and whoever else has a clone of it.
+        let _leaves = Leaves(&agent);
         let guard = match attend(&agent, &signals, || enter(args, &agent, aim, start)) {
             Ok(guard) => guard,
             Err(Broken::Failure(failure)) => return Err(failure),
@@ -78,6 +80,15 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
         let agent = open()?;
         let guard = enter(args, &agent, aim, start)?;
         hold(args, &agent, guard, &block()?, false)
+    }
+}
+
+/// Has an agent say good-bye: a member that just goes is missed by all the others.
+struct Leaves<'a>(&'a Agent);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -1,6 +1,7 @@
 //! `distlock status`, `members` and `who`: tables for people, JSON for programs.
 
 use std::fmt::Write as _;
+use std::iter;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
@@ -395,7 +396,10 @@ fn table<const N: usize>(
     }
     // A row is a line: its cells have no line breaks, and no width is too much.
     let text = table.trim_fmt();
-    let tones = [Tone::Head].into_iter().chain(tones);
+    let tones = [Tone::Head]
+        .into_iter()
+        .chain(tones)
+        .chain(iter::repeat(Tone::Plain));
     let lines = text.lines().zip(tones);
     lines
         .map(|(line, tone)| styles.line(tone, line) + "\n")

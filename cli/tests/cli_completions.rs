@@ -2,16 +2,18 @@
 
 mod cli_support;
 
+use std::env;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cli_support::{assert_refused, distlock, exits, output, refuses, stderr, stdout};
-use tempfile::TempDir;
+use cli_support::{Local, assert_refused, distlock, exits, output, refuses, stderr, stdout};
 
-/// The completion script of one shell, as a file under the name it would be installed under.
+/// The completion script of one shell, as a file under the name it would be installed under, beside the
+/// program under its own name.
 struct Script {
-    _dir: TempDir,
+    group: Local,
     path: PathBuf,
 }
 
@@ -19,10 +21,11 @@ impl Script {
     fn of(shell: &str) -> Self {
         let made = exits(distlock().args(["completions", shell]), 0);
         assert!(made.stderr.is_empty(), "{made:?}");
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("_distlock");
+        let group = Local::new();
+        let path = group.file("_distlock");
         std::fs::write(&path, made.stdout).expect("room for it");
-        Self { _dir: dir, path }
+        symlink(env!("CARGO_BIN_EXE_distlock"), group.file("distlock")).expect("a link");
+        Self { group, path }
     }
 
     /// What `shell` prints when it runs `text` with the script as its first argument. `None`,
@@ -33,7 +36,15 @@ impl Script {
         if shell != "fish" {
             command.arg(shell);
         }
-        command.arg(&self.path);
+        let programs = self.path.parent().expect("a directory");
+        let path = env::var("PATH").expect("a path");
+        let path = format!("{}:{path}", programs.display());
+        command.arg(&self.path).env("PATH", path);
+        command.env("DISTLOCK_DIR", self.group.group());
+        let config = self.group.file("distlock.toml");
+        if config.exists() {
+            command.env("DISTLOCK_CONFIG", config);
+        }
         match command.output() {
             Ok(output) => {
                 assert!(output.status.success(), "{output:?}");
@@ -66,13 +77,13 @@ fn bash_offers(script: &Script, line: &[&str]) -> Vec<String> {
     let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
     let text = format!(
         r#"source "$1" && COMP_WORDS=({}) COMP_CWORD={} &&
-        _distlock distlock '{last}' '{before}' && printf '%s\n' "${{COMPREPLY[@]}}""#,
+        {{ _clap_complete_distlock distlock '{last}' '{before}'; printf '%s\n' "${{COMPREPLY[@]}}"; }}"#,
         words.join(" "),
         line.len() - 1,
     );
     let offered = script.with("bash", &["--norc"], &text);
     let offered = offered.expect("bash is everywhere");
-    let mut offered: Vec<_> = offered.lines().map(str::to_owned).collect();
+    let mut offered: Vec<_> = offered.lines().map(|word| word.trim().to_owned()).collect();
     offered.sort();
     offered
 }
@@ -80,36 +91,65 @@ fn bash_offers(script: &Script, line: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_options_and_values() {
     let script = Script::of("bash");
-    let first = bash_offers(&script, &["distlock", ""]);
-    let (options, names): (Vec<_>, Vec<_>) =
-        first.into_iter().partition(|word| word.starts_with('-'));
-    assert_eq!(names, commands());
-    assert_eq!(options, ["--help", "--version", "-V", "-h"]);
-    assert_eq!(bash_offers(&script, &["distlock", "sta"]), ["status"]);
+    let offers = |line: &[&str]| bash_offers(&script, line);
+    let mut first = offers(&["distlock", ""]);
+    first.retain(|word| !word.starts_with('-'));
+    assert_eq!(first, commands());
+    assert_eq!(offers(&["distlock", "sta"]), ["status"]);
+    assert_eq!(offers(&["distlock", "run", "--nonb"]), ["--nonblock"]);
+    let mut shells = offers(&["distlock", "completions", ""]);
+    shells.retain(|word| !word.starts_with('-'));
+    assert_eq!(shells, ["bash", "fish", "zsh"]);
+}
+
+/// The locks that the configuration lists and those that somebody holds, the algorithms, programs, and
+/// the files after them.
+#[test]
+fn bash_completes_locks_algorithms_and_commands() {
+    let script = Script::of("bash");
+    let file = |name: &str| script.group.file(name);
+    let offers = |line: &[&str]| bash_offers(&script, line);
+    let holder = script.group.hold("press");
+    assert_eq!(offers(&["distlock", "run", "pr"]), ["press"]);
+    holder.let_go();
+    std::fs::write(
+        file("distlock.toml"),
+        "[group]\nname = \"shop\"\n[[member]]\nid = 1\naddress = \"udp:127.0.0.1:7400\"\n\
+         [[lock]]\nname = \"printer\"\npermits = 2\n[[lock]]\nname = \"plotter\"\npermits = 2\n",
+    )
+    .expect("a file");
+    assert_eq!(offers(&["distlock", "run", "pr"]), ["printer"]);
+    assert_eq!(offers(&["distlock", "who", "pl"]), ["plotter"]);
     assert_eq!(
-        bash_offers(&script, &["distlock", "run", "--nonb"]),
-        ["--nonblock"]
+        offers(&["distlock", "run", "--algorithm", "raym"]),
+        ["raymond"]
     );
     assert_eq!(
-        bash_offers(&script, &["distlock", "completions", ""])
-            .into_iter()
-            .filter(|word| !word.starts_with('-'))
-            .collect::<Vec<_>>(),
-        ["bash", "fish", "zsh"]
+        offers(&["distlock", "elect", "--algorithm", "ch"]),
+        ["chang-roberts"]
     );
+    for line in [
+        &["distlock", "run", "x", "setpri"][..],
+        &["distlock", "run", "x", "--", "setpri"],
+    ] {
+        assert!(offers(line).contains(&"setpriv".to_owned()), "{line:?}");
+    }
+    let path = file("distlock.t").display().to_string();
+    let offered = offers(&["distlock", "run", "x", "--", "cat", &path]);
+    assert_eq!(offered, [file("distlock.toml").display().to_string()]);
 }
 
 #[test]
-fn zsh_loads_the_script_and_knows_the_commands() {
+fn zsh_offers_the_commands_from_the_first_time_on() {
     let script = Script::of("zsh");
-    // The list of commands is a function of its own, which hands them to `_describe`.
+    // As autoloaded: the script is the body of the function.
     let text = r#"
-        autoload -Uz compinit && compinit -u -D && source "$1" &&
-        _describe() { print -rl -- ${${(P)4}%%:*} } && _distlock_commands"#;
+        autoload -Uz compinit && compinit -u -D && fpath=("${1:h}" $fpath) && autoload -Uz _distlock &&
+        _describe() { print -rl -- ${${(P)${@[-1]}}%%:*} } && words=(distlock '') CURRENT=2 && _distlock"#;
     let Some(offered) = script.with("zsh", &["-f"], text) else {
         return;
     };
-    let mut offered: Vec<_> = offered.lines().collect();
+    let mut offered: Vec<_> = offered.lines().filter(|it| !it.starts_with('-')).collect();
     offered.sort_unstable();
     assert_eq!(offered, commands());
 }
@@ -135,4 +175,24 @@ fn another_shell_is_refused() {
     let refused = output(distlock().args(["completions", "elvish"]));
     assert_refused(&refused, 64, &["elvish", "bash", "zsh", "fish"]);
     refuses(distlock().args(["completions"]), 64, &["SHELL"]);
+    let asked = output(
+        distlock()
+            .args(["--", "distlock", ""])
+            .env("DISTLOCK_COMPLETE", "elvish"),
+    );
+    assert_refused(&asked, 64, &["DISTLOCK_COMPLETE", "unset"]);
+}
+
+/// Somebody has exported it.
+#[test]
+fn the_variable_alone_keeps_no_command_from_being_run() {
+    let group = Local::new();
+    for words in [
+        &["run", "x", "echo", "run"][..],
+        &["run", "x", "--", "echo", "run"],
+    ] {
+        let mut run = group.distlock(words);
+        let said = exits(run.env("DISTLOCK_COMPLETE", "bash"), 0);
+        assert_eq!(stdout(&said), "run\n");
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+
+use crate::completions;
 
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
@@ -26,6 +29,6 @@ pub(crate) enum AuditCommand {
 #[derive(Debug, Args)]
 pub(crate) struct AuditVerify {
     /// The files of one log, the oldest first; `-` is standard input
-    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "FILE", required = true, add = ArgValueCompleter::new(completions::files))]
     pub(crate) files: Vec<PathBuf>,
 }

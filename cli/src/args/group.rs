@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+
+use crate::completions;
 
 const GROUP: &str = "Which group";
 
@@ -18,11 +21,11 @@ pub(crate) struct Group {
     pub(crate) local: bool,
 
     /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = GROUP)]
+    #[arg(long, value_name = "PATH", add = ArgValueCompleter::new(completions::files), help_heading = GROUP)]
     pub(crate) socket: Option<PathBuf>,
 
     /// The group's configuration, to be a member of it [environment: DISTLOCK_CONFIG]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GROUP)]
+    #[arg(long, value_name = "FILE", add = ArgValueCompleter::new(completions::files), help_heading = GROUP)]
     pub(crate) config: Option<PathBuf>,
 
     /// Which member to be, 1 to 65535 [environment: DISTLOCK_ID]
@@ -31,7 +34,7 @@ pub(crate) struct Group {
     pub(crate) id: Option<u16>,
 
     /// Where the member keeps what must outlive it [environment: DISTLOCK_STATE_DIR]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = GROUP)]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completions::files), help_heading = GROUP)]
     pub(crate) state_dir: Option<PathBuf>,
 }
 

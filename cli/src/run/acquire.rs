@@ -184,7 +184,7 @@ pub(super) fn enter(
         .inheritable(true);
     let entrance = Entrance::open(agent, &name, aim, options)?;
     let asked = clock::now();
-    let notice = Notice::begin(agent, &name);
+    let notice = Notice::begin(agent, &name, args.patience());
     let guard = match args.patience() {
         None => match enter_nested(agent, &entrance, &name)? {
             Some(guard) => guard,
@@ -202,7 +202,7 @@ pub(super) fn enter(
             })?
         }
     };
-    notice.held();
+    drop(notice);
     if args.verbose {
         let seconds = clock::now().since(asked).as_secs_f64();
         let fence = guard

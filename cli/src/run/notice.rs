@@ -1,77 +1,65 @@
 //! What a person at a terminal is told while a command waits for its lock.
 
 use std::io::{self, IsTerminal};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use distlock::status::Status;
+use distlock::status::{LockStatus, Status, WaiterStatus};
 use distlock::{Agent, LockName};
 use distlock_agent::runtime::thread;
+use nix::unistd::gethostname;
 
 use crate::exit::{clean, say};
 use crate::holder;
 use crate::quorum;
 
-/// How long it waits without a word, and then at least between two lines.
+/// How long it waits without a word, and how long at least between a line and the next question.
 const FIRST: Duration = Duration::from_secs(1);
-/// How long at most: each line doubles it.
+/// How long at most between two questions: each that brings no news doubles it.
 const LAST: Duration = Duration::from_secs(32);
 
 /// Tells on standard error, if that is a terminal, for what the command waits: after a second, and again when
 /// the holder or the place in line is another. Plain lines, so that nothing has to be taken back.
+///
+/// It lasts until this is dropped, which waits for nothing: an answer may be on its way for seconds. So what
+/// has an agent of its own must close it before it ends.
 #[derive(Debug)]
 pub(super) struct Notice {
-    waits: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _waits: Sender<()>,
 }
 
 impl Notice {
-    /// From now on. Without a thread to spare nothing is told.
-    pub(super) fn begin(agent: &Agent, name: &LockName) -> Self {
+    /// From now on, for at most `limit`. Where that is soon over, or no thread is left, nothing is told.
+    pub(super) fn begin(agent: &Agent, name: &LockName, limit: Option<Duration>) -> Self {
         let (waits, until) = bounded(0);
-        let is_read = io::stderr().is_terminal();
-        let thread = is_read.then(|| {
+        let is_long = limit.is_none_or(|limit| limit > FIRST * 2);
+        if is_long && io::stderr().is_terminal() {
             let (agent, name) = (agent.clone(), name.to_string());
-            thread::spawn("distlock-notice", move || tell(&agent, &name, &until))
-        });
-        Self {
-            waits: Some(waits),
-            thread: thread.and_then(Result::ok),
+            let _ = thread::spawn("distlock-notice", move || tell(&agent, &name, &until));
         }
-    }
-
-    /// The lock is held, and the command is not to wait for an answer that is on its way.
-    pub(super) fn held(mut self) {
-        self.thread = None;
-    }
-}
-
-impl Drop for Notice {
-    fn drop(&mut self) {
-        self.waits = None;
-        // A member leaves when its last clone is dropped.
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self { _waits: waits }
     }
 }
 
 /// Tells until `until` says no more.
 fn tell(agent: &Agent, name: &str, until: &Receiver<()>) {
+    let host = gethostname().unwrap_or_default();
+    let host = host.to_string_lossy();
+    let own = |waiter: &WaiterStatus| waiter.pid == std::process::id() && waiter.host == *host;
     let mut told = String::new();
     let mut pause = FIRST;
     while until.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        pause = (pause * 2).min(LAST);
         let Ok(status) = agent.status() else {
             continue;
         };
-        let Reason { what, text } = reason(&status, name, std::process::id(), SystemTime::now());
+        let Reason { what, text } = reason(&status, name, own, SystemTime::now());
         if what == told || until.try_recv().is_err_and(|error| error.is_disconnected()) {
             continue;
         }
         say(format_args!("waiting for '{name}'{text}"));
         told = what;
-        pause = (pause * 2).min(LAST);
+        pause = FIRST * 2;
     }
 }
 
@@ -84,15 +72,20 @@ struct Reason {
     text: String,
 }
 
-/// For what the process `pid` of the host that is asked waits.
-fn reason(status: &Status, name: &str, pid: u32, wall: SystemTime) -> Reason {
+/// For what the waiter waits that is `own`.
+fn reason(
+    status: &Status,
+    name: &str,
+    own: impl Fn(&WaiterStatus) -> bool,
+    wall: SystemTime,
+) -> Reason {
     let plain = |text: String| Reason {
         what: text.clone(),
         text,
     };
     if let Some(store) = status.store.as_ref().filter(|store| !store.ok) {
         let (at, why) = (clean(&store.at), clean(&store.reason));
-        return plain(format!(": the store {at} cannot be reached: {why}"));
+        return plain(format!(": the store {at}: {why}"));
     }
     if !status.quorum.ok {
         return plain(format!(": {}", quorum::fact(&status.quorum, None)));
@@ -100,12 +93,7 @@ fn reason(status: &Status, name: &str, pid: u32, wall: SystemTime) -> Reason {
     let Some(lock) = status.locks.iter().find(|lock| lock.name == name) else {
         return plain(String::new());
     };
-    let mut waiters = lock.waiters.iter();
-    let is_own = |member: u16| member == status.member || status.member == 0;
-    let place = waiters.position(|waiter| waiter.pid == pid && is_own(waiter.member));
-    let place = place.map_or_else(String::new, |place| {
-        format!("; place {} of {} in line", place + 1, lock.waiters.len())
-    });
+    let place = place(status, lock, own);
     if lock.quarantined {
         return plain(format!(
             ": its holder's member is lost, and until the end of its lease nobody is let in{place}"
@@ -132,11 +120,26 @@ fn reason(status: &Status, name: &str, pid: u32, wall: SystemTime) -> Reason {
     }
 }
 
+/// Where in line the waiter is that is `own`. Among members nobody knows of an order, only who waits since when.
+fn place(status: &Status, lock: &LockStatus, own: impl Fn(&WaiterStatus) -> bool) -> String {
+    let Some(place) = lock.waiters.iter().position(own) else {
+        return String::new();
+    };
+    let all = lock.waiters.len();
+    match (status.member > 0, all - 1) {
+        (false, _) => format!("; place {} of {all} in line", place + 1),
+        (true, 0) => "; nobody else waits".to_owned(),
+        (true, 1) if place == 0 => "; 1 other waits".to_owned(),
+        (true, 1) => "; 1 other waits, and for longer".to_owned(),
+        (true, others) => format!("; {others} others wait, {place} of them for longer"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    use distlock::status::{HolderStatus, LockStatus, QuorumStatus, WaiterStatus};
+    use distlock::status::{HolderStatus, QuorumStatus};
 
     /// A lock that is held since 10 s after 1970 began, and waited for by these processes of member 1.
     fn status(waiters: &[u32]) -> Status {
@@ -173,17 +176,24 @@ mod tests {
         }
     }
 
+    fn own(waiter: &WaiterStatus) -> bool {
+        waiter.pid == 9
+    }
+
     fn says(status: &Status) -> String {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(75);
-        reason(status, "printer", 9, wall).text
+        reason(status, "printer", own, wall).text
     }
 
     #[test]
     fn the_holder_and_the_place_in_line_are_told() {
         assert_eq!(
             says(&status(&[8, 9])),
-            ", held for 1m 5s by member 2, host beta, process 7 (lp); place 2 of 2 in line"
+            ", held for 1m 5s by member 2, host beta, process 7 (lp); 1 other waits, and for longer"
         );
+        let mut local = status(&[8, 9]);
+        local.member = 0;
+        assert!(says(&local).ends_with("; place 2 of 2 in line"));
         assert_eq!(
             says(&status(&[8])),
             ", held for 1m 5s by member 2, host beta, process 7 (lp)"
@@ -191,10 +201,10 @@ mod tests {
         let mut several = status(&[9]);
         let holder = several.locks[0].holders[0].clone();
         several.locks[0].holders.push(holder);
-        assert!(says(&several).ends_with("(lp) and 1 more; place 1 of 1 in line"));
+        assert!(says(&several).ends_with("(lp) and 1 more; nobody else waits"));
         let mut free = status(&[9]);
         free.locks[0].holders.clear();
-        assert_eq!(says(&free), "; place 1 of 1 in line");
+        assert_eq!(says(&free), "; nobody else waits");
         free.locks.clear();
         assert_eq!(says(&free), "");
     }
@@ -218,12 +228,12 @@ mod tests {
         let status = status(&[9]);
         let what = |secs| {
             let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
-            reason(&status, "printer", 9, wall).what
+            reason(&status, "printer", own, wall).what
         };
         assert_eq!(what(20), what(80));
         assert_ne!(
             what(20),
-            reason(&self::status(&[8, 9]), "printer", 9, SystemTime::now()).what
+            reason(&self::status(&[8, 9]), "printer", own, SystemTime::now()).what
         );
     }
 }

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
+
+use crate::completions;
+use clap::{Args, ValueEnum};
 use distlock_agent::protocol::{Algorithm, NodeId};
 use distlock_lab::choices::Permille;
 use distlock_lab::costs;
@@ -57,11 +60,11 @@ pub(crate) struct Sim {
     pub(crate) seed: u64,
 
     /// Draw a space-time diagram, which needs no network: FILE.svg, or FILE.html with the numbers
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) trace: Option<PathBuf>,
 
     /// Write a log with vector clocks for ShiViz
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) shiviz: Option<PathBuf>,
 
     /// Play a figure of the lectures: 6.16, two processes that ask ricart-agrawala with the

@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+
+use crate::completions;
 
 use super::when::When;
 use crate::exit::Failure;
@@ -13,15 +16,15 @@ use crate::exit::Failure;
 #[command(args_override_self = true)]
 pub(crate) struct Trace {
     /// The traces
-    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "FILE", required = true, add = ArgValueCompleter::new(completions::files))]
     pub(crate) files: Vec<PathBuf>,
 
     /// Draw a space-time diagram, which needs no network: FILE.svg, or FILE.html with the report
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) diagram: Option<PathBuf>,
 
     /// Write a log with vector clocks for ShiViz
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", add = ArgValueCompleter::new(completions::files))]
     pub(crate) shiviz: Option<PathBuf>,
 
     /// Print what happened, a line an event
