@@ -11,9 +11,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use crate::cli_support::users::{copy_of_program, is_root};
 use crate::cli_support::{output, skipped};
 
@@ -34,8 +31,7 @@ const END: &str = "-- the end of the block: ";
 /// Hosts on one network, in the order of their addresses.
 pub(crate) struct Stage {
     hosts: Vec<Host>,
-    // The hosts end before the network.
-    _switch: Switch,
+    switch: Switch,
     directory: tempfile::TempDir,
 }
 
@@ -62,7 +58,7 @@ impl Stage {
         let hosts = hosts.map(|(number, name)| Host::new(name, number, path, &switch));
         Some(Self {
             hosts: hosts.collect(),
-            _switch: switch,
+            switch,
             directory,
         })
     }
@@ -74,6 +70,23 @@ impl Stage {
         assert!(said.status.success(), "{said:?}");
     }
 
+    /// Pulls the plug of a host: whatever runs on it is gone at once. Only what is on the stage can be hit.
+    pub(crate) fn switch_off(&mut self, name: &str) {
+        let network = self.host(name).network.clone();
+        self.switch.run(&format!(
+            r#"while :; do
+                   found=
+                   for process in /proc/[0-9]*; do
+                       if [ "$(readlink "$process/ns/net")" = '{network}' ]; then
+                           found=yes
+                           kill -9 "${{process#/proc/}}"
+                       fi
+                   done 2>/dev/null
+                   [ "$found" ] || break
+               done"#
+        ));
+    }
+
     /// The host of this name.
     pub(crate) fn host(&mut self, name: &str) -> &mut Host {
         let host = self.hosts.iter_mut().find(|host| host.name == name);
@@ -81,14 +94,22 @@ impl Stage {
     }
 }
 
-/// A network namespace with a bridge in it, to which the hosts are connected.
+/// What the hosts have in common: a process namespace, and a network namespace with a bridge in it. Its first
+/// process waits for the end of its input; with it everything ends, also if this process is killed.
 struct Switch(Child);
 
 impl Switch {
     fn new() -> Option<Self> {
         let make = "ip link add br0 type bridge && ip link set br0 up && echo up && exec cat";
         let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", make]);
+        command.args([
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
+            "--mount-proc",
+        ]);
+        command.args(["sh", "-c", make]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut switch = Self(command.stderr(Stdio::null()).spawn().ok()?);
         let mut line = String::new();
@@ -97,15 +118,35 @@ impl Switch {
         (line == "up\n").then_some(switch)
     }
 
+    /// A program in these namespaces, and in further ones that `unshare` names.
+    fn command(&self, unshare: &[&str]) -> Command {
+        let own = |kind: &str| format!("/proc/{}/ns/{kind}", self.0.id());
+        let mut command = Command::new("nsenter");
+        for (option, kind) in [
+            ("mount", "mnt"),
+            ("net", "net"),
+            ("pid", "pid_for_children"),
+        ] {
+            command.arg(format!("--{option}={}", own(kind)));
+        }
+        command.arg("--");
+        if !unshare.is_empty() {
+            command.arg("unshare").args(unshare);
+        }
+        command
+    }
+
+    /// Does this by a shell.
+    fn run(&self, script: &str) {
+        let said = output(self.command(&[]).args(["sh", "-c", script]));
+        assert!(said.status.success(), "{script}: {said:?}");
+    }
+
     fn connect(&self, host: u32, number: u8) {
-        let script = format!(
+        self.run(&format!(
             "ip link add h{number} type veth peer name eth0 netns {host} && \
              ip link set h{number} master br0 up"
-        );
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.0.id().to_string(), "--net", "sh", "-c"]);
-        let said = output(command.arg(script));
-        assert!(said.status.success(), "{said:?}");
+        ));
     }
 }
 
@@ -120,18 +161,21 @@ impl Drop for Switch {
 pub(crate) struct Host {
     name: String,
     directory: PathBuf,
-    shell: Child,
+    /// Ends with the stage.
+    _shell: Child,
     keys: ChildStdin,
     lines: Receiver<String>,
     blocks: u32,
+    /// Its network namespace, by which its processes are known.
+    network: String,
 }
 
 impl Host {
     fn new(name: &str, number: u8, directory: &Path, switch: &Switch) -> Self {
         let errors = fs::File::create(directory.join(format!("{name}.errors"))).expect("a file");
-        let mut command = Command::new("unshare");
+        let mut command = switch.command(&["--net", "--uts", "--mount"]);
         command
-            .args(["--net", "--uts", "--mount", "bash", "-c", BOOT, "bash"])
+            .args(["bash", "-c", BOOT, "bash"])
             .arg(directory)
             .args([name, &number.to_string()])
             .stdin(Stdio::piped())
@@ -154,19 +198,21 @@ impl Host {
         let mut host = Self {
             name: name.to_owned(),
             directory: directory.to_owned(),
-            shell,
+            _shell: shell,
             keys,
             lines,
             blocks: 0,
+            network: String::new(),
         };
         // In its namespaces, and waiting for its network.
-        assert_eq!(host.line(), "unconnected");
-        fs::write(
-            directory.join(format!("10.0.0.{number}.pid")),
-            host.shell.id().to_string(),
-        )
-        .expect("a file");
-        switch.connect(host.shell.id(), number);
+        let line = host.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["unconnected", pid, network] = words[..] else {
+            panic!("{line}: {}", host.errors());
+        };
+        host.network = network.to_owned();
+        fs::write(directory.join(format!("10.0.0.{number}.pid")), pid).expect("a file");
+        switch.connect(pid.parse().expect("a number"), number);
         host.keys.write_all(b"\n").expect("a key");
         assert_eq!(host.line(), "connected", "{}", host.errors());
         host
@@ -208,35 +254,5 @@ impl Host {
             }
             said.push(line);
         }
-    }
-
-    /// Pulls its plug: whatever runs on it is gone at once.
-    pub(crate) fn switch_off(&mut self) {
-        let network = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
-        let Ok(own) = network(self.shell.id()) else {
-            return;
-        };
-        // Whoever starts another process meanwhile is found in the next round.
-        loop {
-            let entries = fs::read_dir("/proc").expect("processes");
-            let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-            let found: Vec<u32> = pids
-                .filter(|&pid| network(pid).is_ok_and(|other| other == own))
-                .collect();
-            if found.is_empty() {
-                break;
-            }
-            for pid in found {
-                let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
-            }
-            let _ = self.shell.try_wait();
-        }
-        let _ = self.shell.wait();
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.switch_off();
     }
 }

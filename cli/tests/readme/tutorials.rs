@@ -83,7 +83,7 @@ fn plain(line: &str) -> String {
 fn follow(stage: &mut Stage, tutorial: &str) {
     for step in steps(tutorial) {
         match step {
-            Step::SwitchOff(host) => stage.host(host).switch_off(),
+            Step::SwitchOff(host) => stage.switch_off(host),
             Step::Paste { host, block, said } => {
                 let lines = stage.host(host).paste(block);
                 let Some(said) = said else {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# systemctl enable --now|start|stop|restart distlock: does what the unit of the package says, as far as a host
+# systemctl enable --now|start|stop|restart [distlock.socket] distlock: does what the unit of the package says, as far as a host
 # of the stage can: the environment file, the credentials, the command, and waiting until it is ready.
 set -euo pipefail
 unit=/run/stage/distlock.service
@@ -11,7 +11,7 @@ key() {
 }
 
 running() {
-    [[ -e $pid_file ]] && readlink -q "/proc/$(cat "$pid_file")/exe" >/dev/null
+    [[ -e $pid_file && $(readlink "/proc/$(cat "$pid_file")/exe") == */distlock ]]
 }
 
 start() {
@@ -39,9 +39,12 @@ start() {
 stop() {
     ! running || kill "$(cat "$pid_file")"
     while running; do sleep 0.05; done
+    rm -f "$pid_file"
 }
 
-case $* in
+# There is no socket to pass.
+words=$*
+case ${words/distlock.socket /} in
     "enable --now distlock" | "start distlock") start ;;
     "stop distlock") stop ;;
     "restart distlock") stop; start ;;
