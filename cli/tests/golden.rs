@@ -1,12 +1,13 @@
-//! What scripts and programs in C rest on, as it was recorded: the options of every command, and what the C
-//! library exports. `DISTLOCK_BLESS=1 cargo test --test golden` writes it down anew.
+//! What others rest on, as it was recorded: the options of every command, what the C library exports, and the
+//! documents' diagrams. `DISTLOCK_BLESS=1 cargo test --test golden` writes it down anew.
 
 mod cli_support;
 
 use std::fs;
 use std::path::Path;
 
-use cli_support::{distlock, output, stdout};
+use cli_support::{distlock, exits, output, stdout};
+use distlock::Algorithm;
 
 #[track_caller]
 fn assert_golden(file: &str, made: &str) {
@@ -35,6 +36,24 @@ fn help(command: &[&str], text: &mut String) {
         if !name.is_empty() && name != "help" {
             help(&[command, &[name]].concat(), text);
         }
+    }
+}
+
+/// The diagrams of doc/algorithms.md.
+#[test]
+fn pictures_are_golden() {
+    let algorithms = Algorithm::ALL.map(Algorithm::name);
+    let simulated = algorithms
+        .iter()
+        .filter(|name| !["kernel", "ledger"].contains(name));
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in simulated {
+        let file = directory.path().join("drawn.svg");
+        let mut sim = distlock();
+        sim.args(["sim", name, "--nodes", "3", "--load", "burst", "--cs", "2"]);
+        exits(sim.arg("--trace").arg(&file), 0);
+        let drawn = fs::read_to_string(&file).expect("a picture");
+        assert_golden(&format!("../../../doc/pictures/{name}.svg"), &drawn);
     }
 }
 
