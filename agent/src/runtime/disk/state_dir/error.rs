@@ -166,8 +166,9 @@ impl StateError {
         let advice = if version > VERSION {
             "run the version that wrote it, or a later one"
         } else {
-            "an earlier build wrote it: end the agents of all members, move every member's state away, \
-             and start them together, which founds the group anew"
+            "an earlier build wrote it: move it away, and the member joins the others as one that has lost \
+             its state; only if all members have states of that build, end all agents, move all states \
+             away, and start them together"
         };
         format!("has version {version}, and this program reads version {VERSION}: {advice}")
     }
