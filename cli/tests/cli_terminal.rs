@@ -4,8 +4,12 @@ mod cli_support;
 
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
-use cli_support::{Local, TerminalSession, eventually, output, stderr};
+use cli_support::group::Group;
+use cli_support::{Local, TerminalSession, eventually, output, pid_of, stderr};
+use nix::sys::signal::{Signal, kill};
 
 /// A new terminal with an interactive shell in it, for which `distlock` is the program under test.
 fn terminal(group: &Local) -> TerminalSession {
@@ -171,4 +175,27 @@ fn who_waits_at_a_terminal_is_told_for_what() {
     holder.let_go();
     terminal.await_text("turn");
     terminal.close();
+}
+
+/// The answer that would be told of is on its way when the time is over.
+#[test]
+fn at_a_terminal_too_a_wait_keeps_its_time_while_the_agent_stands_still() {
+    let (group, agent) = Group::alone();
+    let holder = group.hold(1, "x");
+    let mut terminal = terminal(&Local::new());
+    let socket = group.socket(1);
+    terminal.type_keys(&format!(
+        "unset DISTLOCK_DIR; export DISTLOCK_SOCKET={}; \
+         $DISTLOCK run -w 3 x -- true; echo \"co\"\"de $?\"\n",
+        socket.display()
+    ));
+    let start = SystemTime::now();
+    thread::sleep(Duration::from_millis(600));
+    kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
+    terminal.await_text("code 69");
+    let took = start.elapsed().expect("time goes on");
+    kill(pid_of(&agent.child), Signal::SIGCONT).expect("it is there");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    terminal.close();
+    holder.let_go();
 }
