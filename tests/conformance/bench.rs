@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::status::LockStatus;
-use distlock::{Agent, Mutex as Lock, Semaphore, TryLockError};
+use distlock::{Agent, LockError, Mutex as Lock, Semaphore, TimedLockError, TryLockError};
 use distlock_agent::runtime::clock;
 
 use crate::cases;
@@ -21,6 +21,19 @@ pub(crate) const SHORT: Duration = Duration::from_millis(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Cases are played side by side: most of them wait, and a lock of one is none of another.
 const SIDE_BY_SIDE: usize = 4;
+
+/// What is asked for a limited time is told that the time is over. An agent that a busy host has kept waiting
+/// for 0.2 s has not answered in time: not three times over.
+pub(crate) fn times_out(ask: impl Fn() -> Result<(), TimedLockError>) {
+    for _ in 0..3 {
+        match ask() {
+            Err(TimedLockError::TimedOut) => return,
+            Err(TimedLockError::Failed(LockError::NoAnswer { .. })) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("three times the agent has not answered");
+}
 
 /// What not every backend promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
