@@ -93,17 +93,27 @@ fn deadly_signal(signals: &Signals, done: &PipeReader) -> Option<i32> {
 /// Waits for a member whose configuration differs, so that the group cannot form; `None` when
 /// `told` ends. A newcomer with a wrong file is no reason to leave a group that is there.
 fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) -> Option<Failure> {
+    let wrong = |event| {
+        let Event::Disagreement {
+            member,
+            key,
+            ours,
+            theirs,
+            refused,
+        } = event
+        else {
+            return None;
+        };
+        let is_alone = || agent.status().is_ok_and(|status| status.epoch == 0);
+        (refused || is_alone()).then(|| differs(member.as_u16(), &key, &ours, &theirs))
+    };
     loop {
         select! {
-            recv(events) -> event => {
-                let Event::Disagreement { member, key, ours, theirs, refused } = event.ok()? else {
-                    continue;
-                };
-                if refused || agent.status().is_ok_and(|status| status.epoch == 0) {
-                    return Some(differs(member.as_u16(), &key, &ours, &theirs));
-                }
-            }
-            recv(told) -> _ => return None,
+            recv(events) -> event => if let Some(failure) = wrong(event.ok()?) {
+                return Some(failure);
+            },
+            // Whoever presumes others gone may have been let in since: what was said before counts.
+            recv(told) -> _ => return events.try_iter().find_map(wrong),
         }
     }
 }
