@@ -8,7 +8,7 @@ use distlock_agent::runtime::environment::variable;
 /// How much a terminal has of what sets words off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Styles {
-    /// Nothing: the terminal knows nothing of the kind, or it is none.
+    /// No styles: standard output is no terminal, or one that has none.
     Plain,
     /// Boldness and reversal.
     #[default]

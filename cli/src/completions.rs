@@ -21,6 +21,7 @@ use distlock_agent::runtime::environment::variable;
 
 use crate::args::{Cli, Completions, Shell};
 use crate::exit::{self, Failure, USAGE};
+use crate::group;
 
 /// The variable by which a shell asks: COMPLETE would ask whatever program is started first.
 const ASKED: &str = "DISTLOCK_COMPLETE";
@@ -28,8 +29,6 @@ const SHELLS: Shells<'static> = Shells(&[&Bash, &Fish, &Zsh]);
 const PROGRAM: &str = "distlock";
 /// How long the group may take to name its locks, since somebody waits at the keyboard.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Where the configuration of this host is.
-const CONFIG: &str = "/etc/distlock/distlock.toml";
 /// zsh reads the script as the body of a function when it completes for the first time.
 const FIRST_OF_ZSH: &str =
     "[[ $funcstack[1] != _distlock ]] || _clap_dynamic_completer_distlock \"$@\"\n";
@@ -59,7 +58,7 @@ pub(crate) fn completions(args: &Completions) -> Result<ExitCode, Failure> {
 /// a variable that somebody has exported does not keep a command from being run.
 ///
 /// # Errors
-/// 64 if it is none of the shells that there are scripts for.
+/// 64 if the variable names a shell for which there is no script.
 pub(crate) fn answer() -> Option<Result<ExitCode, Failure>> {
     let shell = variable(ASKED)?;
     if env::args_os().nth(1).is_none_or(|first| first != "--") {
@@ -123,7 +122,7 @@ pub(crate) fn lock_names(begun: &OsStr) -> Vec<CompletionCandidate> {
 
 /// What the configuration of this host lists, if it can be read.
 fn configured() -> Vec<String> {
-    let path = variable("DISTLOCK_CONFIG").map_or_else(|| CONFIG.into(), PathBuf::from);
+    let path = variable("DISTLOCK_CONFIG").map_or_else(|| group::HOST_CONFIG.into(), PathBuf::from);
     let config = Config::load(path);
     let locks = config.map(|config| config.settings().locks.clone());
     locks

@@ -6,6 +6,10 @@ use distlock::{NodeId, OpenError};
 use crate::args;
 use crate::exit::Failure;
 
+/// A host's configuration, if no flag and no variable names another: what the packaged agent is started with
+/// (`packaging/systemd/distlock.service`).
+pub(crate) const HOST_CONFIG: &str = "/etc/distlock/distlock.toml";
+
 /// The group that the flags, the environment and this host say; `command` is whose flags.
 ///
 /// # Errors

@@ -37,7 +37,7 @@ pub(crate) struct Bar {
     pub(crate) to: f64,
     pub(crate) state: State,
     pub(crate) lock: Option<Rc<str>>,
-    /// Of who is inside, if it is known.
+    /// The holder's fence, if it is known; none while it waits.
     pub(crate) fence: Option<u64>,
 }
 

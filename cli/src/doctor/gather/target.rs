@@ -11,10 +11,8 @@ use distlock::discovery::{HOST_SOCKET, checked_socket, variable};
 
 use crate::args;
 use crate::exit::Failure;
-use crate::group;
+use crate::group::{self, HOST_CONFIG};
 
-/// What the packaged agent is started with (`packaging/systemd/distlock.service`).
-const CONFIG: &str = "/etc/distlock/distlock.toml";
 const ENVIRONMENT: &str = "/etc/distlock/agent.env";
 const STATE: &str = "/var/lib/distlock";
 
@@ -101,7 +99,7 @@ struct Packaged {
 
 impl Packaged {
     fn here() -> Self {
-        let config = Path::new(CONFIG);
+        let config = Path::new(HOST_CONFIG);
         Self {
             config: config.symlink_metadata().is_ok().then(|| config.to_owned()),
             environment: fs::read(ENVIRONMENT).unwrap_or_default(),
@@ -137,7 +135,7 @@ mod tests {
 
     fn packaged(environment: &str) -> Packaged {
         Packaged {
-            config: Some(CONFIG.into()),
+            config: Some(HOST_CONFIG.into()),
             environment: environment.into(),
         }
     }
@@ -166,7 +164,12 @@ mod tests {
         for (flags, env, files, expected) in [
             (&flags, &env[..], &files, ("f", Some(3), "d", "s")),
             (&none, &env, &files, ("ec", Some(4), "ed", "es")),
-            (&none, &[], &files, (CONFIG, Some(6), STATE, HOST_SOCKET)),
+            (
+                &none,
+                &[],
+                &files,
+                (HOST_CONFIG, Some(6), STATE, HOST_SOCKET),
+            ),
             // An agent that is named need not be of the host's group.
             (&none, &env[2..3], &files, ("", None, "", "es")),
             (&none, &env[..1], &files, ("ec", None, "", HOST_SOCKET)),
