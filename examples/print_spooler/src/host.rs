@@ -87,13 +87,7 @@ pub(crate) fn print_files(options: &Options, printer: &PrinterUri) -> Result<Exi
             .map(|fence| fence.as_u64());
         let held = || guard.as_ref().is_none_or(|guard| guard.is_held());
         let document = Document::new(&name, file, fence);
-        printer::print(
-            printer,
-            options.jobs,
-            document,
-            options.printer_timeout,
-            &held,
-        )?;
+        printer::print(printer, options, document, &held)?;
         let released = clock::now();
         if let Some(guard) = guard {
             guard.unlock()?;

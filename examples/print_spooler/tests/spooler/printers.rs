@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::{Agent, Config, DistMutex, Mutex, TimedLockError};
+use distlock::{Agent, Config, DistMutex, Fence, FenceChecker, Mutex, TimedLockError};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
@@ -450,15 +450,8 @@ fn the_printer_refuses_who_was_overtaken() {
     );
 
     // What the host's side makes of it. Its fences are far below.
-    let mut checker = Command::new(env!("CARGO_BIN_EXE_distlock"));
-    checker.args(["fence", "check"]).arg(path("fences"));
-    assert!(
-        checker
-            .arg(i64::MAX.to_string())
-            .status()
-            .unwrap()
-            .success()
-    );
+    let highest = Fence::new(i64::MAX.unsigned_abs()).unwrap();
+    FenceChecker::new(path("fences")).check(highest).unwrap();
     fs::write(path("file"), "one\n").unwrap();
     let mut host = print_spooler();
     host.args(["--printer", &format!("socket://{uri}")]);

@@ -40,13 +40,16 @@ impl Document {
     }
 
     /// The rest as a stream that hands out at most one line a time.
+    #[cfg(feature = "ipp")]
     pub(crate) fn into_stream(self) -> impl Read + Send + 'static {
         LineStream(self.text)
     }
 }
 
+#[cfg(feature = "ipp")]
 struct LineStream(Box<dyn BufRead + Send>);
 
+#[cfg(feature = "ipp")]
 impl Read for LineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let text = self.0.fill_buf()?;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use nix::unistd::mkdtemp;
 
 use crate::check::{self, Paper, Report};
 use crate::{Options, Result, hosts, paper, say};
@@ -31,8 +32,8 @@ pub(crate) struct Size {
 
 /// Runs it, shows what came out, and fails if that is not as it must be.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let directory = tempfile::tempdir()?;
-    let directory = directory.path();
+    let scratch = Scratch::new()?;
+    let directory = scratch.0.as_path();
     let size = &options.demonstration;
     let algorithm = options
         .lock
@@ -86,6 +87,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             text.lines().count(),
         ))?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A directory of the demonstration's own, which goes when it ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let template = std::env::temp_dir().join("print-shop-XXXXXX");
+        let made = mkdtemp(&template);
+        made.map(Self)
+            .map_err(|error| format!("cannot make {}: {error}", template.display()).into())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed from a directory of temporary files stays there.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

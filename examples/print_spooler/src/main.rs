@@ -9,7 +9,7 @@
 //! print_spooler --serve 127.0.0.1:9100 --output paper.txt
 //! ```
 //!
-//! The lock is held until the printer is through with a file, not until its last byte was sent: see
+//! IPP is a feature of the package, `ipp`. The lock is held until the printer is through with a file, not until its last byte was sent: see
 //! `printer.rs`. Every file's fence goes into its job title and onto its banner line. The printer of
 //! `--serve` refuses one that is lower than one it has seen (`gate.rs`): without such a check a lock
 //! is advisory.
@@ -34,7 +34,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use crate::printer::{Jobs, PrinterUri};
+#[cfg(feature = "ipp")]
+use crate::printer::Jobs;
+use crate::printer::PrinterUri;
 
 /// The exit code of a wrong command line, as in sysexits.h.
 const USAGE: u8 = 64;
@@ -51,10 +53,12 @@ struct Options {
     /// The files to print, each under the lock.
     #[arg(value_name = "FILE", requires = "printer")]
     files: Vec<PathBuf>,
-    /// Where to print: socket://HOST[:9100] (raw TCP) or ipp://HOST[:631]/PATH.
+    /// Where to print: socket://HOST[:9100] (raw TCP) or, in a build with the feature ipp,
+    /// ipp://HOST[:631]/PATH.
     #[arg(long, value_name = "URI")]
     printer: Option<PrinterUri>,
     /// Over IPP: what goes into one job.
+    #[cfg(feature = "ipp")]
     #[arg(long, value_enum, default_value_t = Jobs::File, requires = "printer")]
     jobs: Jobs,
     /// How long the printer may take over one file before it is given up, in seconds.
