@@ -4,6 +4,8 @@
 use std::io::{self, IsTerminal};
 
 use distlock_agent::runtime::environment::variable;
+use ratatui::backend::{Backend, TermionBackend};
+use ratatui::text::Span;
 
 /// How much a terminal has of what sets words off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,26 @@ impl Styles {
         });
         lines.collect()
     }
+}
+
+/// How many columns there are for what is printed to a terminal: as many as COLUMNS says, else as the terminal
+/// has. `None` where standard output is none, and a line may have any length.
+pub(crate) fn columns_of_output() -> Option<u16> {
+    io::stdout().is_terminal().then(columns).flatten()
+}
+
+/// The same, and where standard output is no terminal what COLUMNS says.
+pub(crate) fn columns() -> Option<u16> {
+    let told = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+    let of_terminal = || Some(TermionBackend::new(io::stdout()).size().ok()?.width);
+    let is_some = |&columns: &u16| columns > 0;
+    told.filter(is_some)
+        .or_else(|| of_terminal().filter(is_some))
+}
+
+/// How many columns a text takes.
+pub(crate) fn width_of(text: &str) -> usize {
+    Span::raw(text).width()
 }
 
 /// What a line is.

@@ -1,12 +1,13 @@
 //! `distlock status`, `members` and `who`: tables for people, JSON for programs.
 
+mod locks;
+mod table;
+
 use std::fmt::Write as _;
-use std::iter;
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
 use distlock::discovery::GroupChoice;
-use distlock::status::{MemberState, SCHEMA, Status};
+use distlock::status::{SCHEMA, Status};
 use distlock::{Address, Agent};
 use distlock_agent::protocol::is_displayable;
 use distlock_agent::runtime::clock;
@@ -14,13 +15,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args;
-use crate::colours::{Styles, Tone};
+use crate::colours::{self, Styles};
 use crate::exit::{self, Failure, clean};
 use crate::group;
 use crate::members;
 use crate::quorum;
 use crate::watch;
 use crate::way;
+
+use self::locks::locks;
+use self::table::members_table;
+pub(crate) use self::table::state;
 
 /// Shows the status.
 ///
@@ -47,7 +52,7 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
         print(&[
             styles.sentences(&heading(&status)),
             members_table(&status, styles),
-            locks_table(&status, styles),
+            locks(&status, styles, colours::columns_of_output()),
         ])?
     };
     if let Some(store) = status
@@ -116,7 +121,7 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
         };
         format!("{whom} holds '{}' or waits for it.\n", clean(&name))
     } else {
-        locks_table(&status, styles)
+        locks(&status, styles, colours::columns_of_output())
     };
     print(&[no_quorum, table])
 }
@@ -269,159 +274,11 @@ fn stays_here(status: &Status) -> bool {
     })
 }
 
-/// Nothing where there are no members.
-fn members_table(status: &Status, styles: Styles) -> String {
-    if status.members.is_empty() {
-        return String::new();
-    }
-    let rows = status.members.iter().map(|member| {
-        let tone = match member.state {
-            MemberState::Alive | MemberState::Left => Tone::Plain,
-            MemberState::Joining => Tone::Waiting,
-            _ => Tone::Bad,
-        };
-        let cells = [
-            member.id.to_string(),
-            clean(&member.address),
-            state(member.state).to_owned(),
-            clean(&member.detail),
-        ];
-        (tone, cells)
-    });
-    table(["MEMBER", "ADDRESS", "STATE", ""], rows.collect(), styles)
-}
-
-fn locks_table(status: &Status, styles: Styles) -> String {
-    if status.locks.is_empty() {
-        return match status.quorum.ok {
-            true => "No lock is held or waited for.\n".to_owned(),
-            false => "No member that is heard holds a lock or waits for one.\n".to_owned(),
-        };
-    }
-    let mut rows = Vec::new();
-    for lock in &status.locks {
-        let (name, algorithm) = (clean(&lock.name), clean(&lock.algorithm));
-        let member = |id: u16| {
-            if id == 0 {
-                "-".to_owned()
-            } else {
-                id.to_string()
-            }
-        };
-        if lock.quarantined {
-            let why = "until the lease of a lost member is over";
-            let [none, why] = ["-", why].map(str::to_owned);
-            let cells = [
-                name.clone(),
-                algorithm.clone(),
-                "quarantined".to_owned(),
-                none.clone(),
-                none.clone(),
-                none.clone(),
-                none.clone(),
-                none,
-                why,
-            ];
-            rows.push((Tone::Bad, cells));
-        }
-        for holder in &lock.holders {
-            let cells = [
-                name.clone(),
-                algorithm.clone(),
-                "holds".to_owned(),
-                member(holder.member),
-                clean(&holder.host),
-                holder.pid.to_string(),
-                clean(&holder.since),
-                holder
-                    .fence
-                    .map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
-                clean(&holder.command),
-            ];
-            rows.push((Tone::Plain, cells));
-        }
-        for waiter in &lock.waiters {
-            let cells = [
-                name.clone(),
-                algorithm.clone(),
-                "waits".to_owned(),
-                member(waiter.member),
-                clean(&waiter.host),
-                waiter.pid.to_string(),
-                clean(&waiter.since),
-                "-".to_owned(),
-                String::new(),
-            ];
-            rows.push((Tone::Waiting, cells));
-        }
-    }
-    let head = [
-        "LOCK",
-        "ALGORITHM",
-        "",
-        "MEMBER",
-        "HOST",
-        "PID",
-        "SINCE",
-        "FENCE",
-        "COMMAND",
-    ];
-    table(head, rows, styles)
-}
-
-/// The word that JSON has for it too.
-pub(crate) fn state(state: MemberState) -> &'static str {
-    match state {
-        MemberState::Alive => "alive",
-        MemberState::Joining => "joining",
-        MemberState::Suspect => "suspect",
-        MemberState::Left => "left",
-        MemberState::Refused => "refused",
-        _ => "unknown",
-    }
-}
-
-/// A table without lines: columns as wide as their widest cell, two spaces apart.
-fn table<const N: usize>(
-    head: [&str; N],
-    rows: Vec<(Tone, [String; N])>,
-    styles: Styles,
-) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head);
-    let (tones, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-    table.add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    // A row is a line: its cells have no line breaks, and no width is too much.
-    let text = table.trim_fmt();
-    let tones = [Tone::Head]
-        .into_iter()
-        .chain(tones)
-        .chain(iter::repeat(Tone::Plain));
-    let lines = text.lines().zip(tones);
-    lines
-        .map(|(line, tone)| styles.line(tone, line) + "\n")
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use distlock::status::Protection;
 
     use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_what_is_shown() {
-        let rows = [["é", "alive"], ["日本", "alive"], ["x", ""]];
-        let rows = rows.map(|row| (Tone::Waiting, row.map(str::to_owned)));
-        let shown = "ID    STATE\né     alive\n日本  alive\nx\n";
-        let plain = table(["ID", "STATE"], rows.to_vec(), Styles::Plain);
-        assert_eq!(plain, shown);
-        let coloured = table(["ID", "STATE"], rows.to_vec(), Styles::Colours);
-        assert!(coloured.starts_with("\x1b[1mID    STATE\x1b[m\n\x1b[35mé     alive\x1b[m\n"));
-    }
 
     #[test]
     fn what_endangers_the_group_comes_first() {

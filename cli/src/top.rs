@@ -17,13 +17,12 @@ use crossbeam_channel::TryRecvError;
 use distlock::discovery::GroupChoice;
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
-use distlock_agent::runtime::environment::variable;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use self::args::Top;
-use crate::colours::Styles;
+use crate::colours::{self, Styles};
 use crate::exit::{self, Failure, IO, UNAVAILABLE};
 use crate::signals::{self, Signals};
 use crate::status::await_view;
@@ -83,9 +82,7 @@ fn once(group: &GroupChoice, interval: Duration) -> Result<ExitCode, Failure> {
     let before = gather::look(&agent, None)?;
     clock::sleep((before.at + interval).since(clock::now()));
     let now = gather::look(&agent, Some(&before))?;
-    let columns = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
-    let columns = columns.filter(|&columns: &u16| columns > 0);
-    let width = columns.or_else(screen::width).unwrap_or(COLUMNS);
+    let width = colours::columns().unwrap_or(COLUMNS);
     let text = view::text(&Model::new(Some(&before), &now), interval, width);
     exit::print(text.as_bytes(), "the screen")
 }

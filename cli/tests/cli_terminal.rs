@@ -177,6 +177,22 @@ fn who_waits_at_a_terminal_is_told_for_what() {
     terminal.close();
 }
 
+/// A table with fences is wider than most terminals, which would wrap each of its lines.
+#[test]
+fn the_status_fits_the_terminal() {
+    let group = Local::new();
+    let holder = group.hold("x");
+    let mut terminal = terminal(&group);
+    terminal.type_keys("stty columns 80; $DISTLOCK status\n");
+    terminal.await_text("x (kernel)");
+    terminal.await_text("holds  ");
+    terminal.await_text("\n         fence ");
+    terminal.type_keys("COLUMNS=200 $DISTLOCK who x\n");
+    terminal.await_text("ALGORITHM");
+    holder.let_go();
+    terminal.close();
+}
+
 /// The answer that would be told of is on its way when the time is over.
 #[test]
 fn at_a_terminal_too_a_wait_keeps_its_time_while_the_agent_stands_still() {

@@ -138,9 +138,3 @@ fn area() -> Rect {
     let Size { width, height } = size.unwrap_or(Size::new(80, 24));
     Rect::new(0, 0, width, height)
 }
-
-/// How many columns the terminal has that standard output is, if it is one.
-pub(super) fn width() -> Option<u16> {
-    let size = TermionBackend::new(io::stdout()).size().ok()?;
-    (size.width > 0).then_some(size.width)
-}

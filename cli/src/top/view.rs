@@ -17,8 +17,8 @@ use ratatui::text::{Line, Span};
 
 use super::keys::Controls;
 use super::model::Model;
-use crate::colours::Styles;
-use words::{cut, duration, width_of};
+use crate::colours::{Styles, width_of};
+use words::{cut, duration};
 
 /// What is to be drawn.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,11 @@
 //! view of all; of locks that both sides hold, the lowest members keep them
 //! ([`Summary::reconcile`]).
 //!
+//! A member whose settings differ is in no view with this one, and is not silent either: it may be let
+//! in by itself, or with others. So a member that has been in no view yet forms none, nor takes part in
+//! one, once it has heard of such a difference, until one of the two is started again. One that is in
+//! a view goes on: the other has heard of the difference before it could be let in.
+//!
 //! Where the network is cut so that three members do not agree on who hears whom, one may hear
 //! nobody but members that stand under somebody it does not hear. It waits until that is over.
 
@@ -175,6 +180,12 @@ impl Presumed {
             || self.last.is_empty() && self.peers.values().any(is_stranger)
     }
 
+    /// Whether another member that may be in a view has settings that differ, and this one has been in
+    /// none with which it could go on.
+    fn is_at_odds(&self) -> bool {
+        self.newest().is_none() && self.peers.values().any(|peer| peer.refused)
+    }
+
     /// Where this member stands now.
     fn status(&self) -> PresumedStatus {
         PresumedStatus {
@@ -259,7 +270,7 @@ impl Presumed {
 
     fn on_freeze(&mut self, from: NodeId, view: View, out: &mut Vec<Action>) {
         let is_mine = view.members.contains(&self.me);
-        if !self.ready || !is_mine {
+        if !self.ready || !is_mine || self.is_at_odds() {
             return;
         }
         if self.under() != from || view.nodes().next() != Some(from) {

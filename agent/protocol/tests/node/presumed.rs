@@ -91,3 +91,30 @@ fn one_alone_goes_on_and_lacks_nobody() {
     group.run(LEASE);
     assert_eq!(group.ended(3), Some(&Refusal::Busy));
 }
+
+/// Each took the other for gone, as no view can have both, and two were inside: the rule is for the
+/// silent, and these hear each other.
+#[test]
+fn members_whose_settings_differ_do_not_go_on_beside_each_other() {
+    for lease in [LEASE * 9 / 10, LEASE * 5] {
+        let mut group = group(3, Algorithm::RicartAgrawala);
+        group.run(LEASE * 2);
+        // One that is started with another file does not enter beside those that are there.
+        group.settings.lease = lease;
+        group.start(3);
+        group.acquire(3, 1, Wait::Cancelled);
+        group.acquire(1, 2, Wait::Lease);
+        group.run(LEASE * 20);
+        assert_eq!(group.granted(1), None, "{lease:?}");
+        assert!(group.granted(2).is_some(), "{lease:?}: the others go on");
+        group.release(1, 2);
+        // Another follows, and the two wait for the last.
+        group.start(2);
+        group.run(LEASE * 20);
+        assert_eq!(group.granted(1), None, "{lease:?}: member 1 is there");
+        group.start(1);
+        group.run(LEASE * 20);
+        assert!(group.granted(1).is_some(), "{lease:?}");
+        group.are_together(&[1, 2, 3]);
+    }
+}

@@ -4,8 +4,9 @@ use distlock::status::MemberState;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::words::{cut_left, padded, rate, set_time, width_of, wrapped};
+use super::words::{cut_left, padded, rate, set_time, wrapped};
 use super::{Screenful, Styles, cut, duration};
+use crate::colours::width_of;
 use crate::status::state;
 use crate::top::model::{Lease, Member, Model};
 

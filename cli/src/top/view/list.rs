@@ -2,8 +2,9 @@
 
 use ratatui::text::{Line, Span};
 
-use super::words::{padded, rate, width_of};
+use super::words::{padded, rate};
 use super::{Styles, cut, duration};
+use crate::colours::width_of;
 use crate::top::keys::Controls;
 use crate::top::model::{Lock, Model, Order, Process, Rate};
 

@@ -5,10 +5,7 @@ use std::time::Duration;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-/// How many columns it takes.
-pub(super) fn width_of(text: &str) -> usize {
-    Span::raw(text).width()
-}
+use crate::colours::width_of;
 
 /// Its beginning, with an ellipsis where something is missing.
 pub(super) fn cut(text: &str, width: usize) -> String {

@@ -16,7 +16,8 @@ impl Presumed {
     /// the making, is not theirs. `anew`: also if it is.
     pub(super) fn form_if_needed(&mut self, anew: bool, out: &mut Vec<Action>) {
         let mut statuses = self.peers.values().filter_map(Peer::status);
-        if statuses.any(|status| status.under != self.me.node) || self.is_anybody_awaited() {
+        let is_split = statuses.any(|status| status.under != self.me.node);
+        if is_split || self.is_anybody_awaited() || self.is_at_odds() {
             self.round = None;
             return;
         }
