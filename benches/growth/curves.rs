@@ -192,10 +192,22 @@ impl Bench {
         }
         let handed_over = contenders.iter_mut().map(|it| {
             let answer = it.answer();
-            (answer[1], answer[2])
+            (answer[0], (answer[1], answer[2]))
         });
+        let (entries, handed_over): (Vec<f64>, Vec<_>) = handed_over.unzip();
+        // Each but the first is a hand-over, or another entry of the same member.
+        let ping_pongs = self.ping_pongs(nanos as f64);
+        self.note(
+            "members",
+            size,
+            "entries in a ping-pong, contended",
+            entries.iter().sum::<f64>() / ping_pongs,
+            Theory::Grows("constant"),
+        );
         // The last one knows of all.
-        let latest = handed_over.max_by(|one, other| one.0.total_cmp(&other.0));
+        let latest = handed_over
+            .into_iter()
+            .max_by(|one, other| one.0.total_cmp(&other.0));
         let (count, total) = latest.expect("there are some");
         let each = total / count.max(1.0);
         let time = self.ping_pongs(each);

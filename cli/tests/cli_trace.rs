@@ -9,9 +9,10 @@ use std::process::Command;
 
 use cli_support::group::{AgentProcess, Group};
 use cli_support::{
-    assert_refused, distlock, eventually, exits, output, refuses, shiviz, stdout, wrapped,
+    assert_refused, distlock, eventually, exits, output, pid_of, refuses, shiviz, stdout, wrapped,
 };
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// What `distlock trace` prints with these arguments.
@@ -146,6 +147,44 @@ fn three_agents_are_one_story() {
     only_a_time(&traces);
     without_one(&traces, &group);
     with_a_torn_line(&traces, &report);
+}
+
+/// A runner and its agent stand still until the others have gone on without it: what its holder lost, when, and which process
+/// that was is in the picture and in the story.
+#[test]
+fn the_end_of_a_lease_is_seen() {
+    let group = Group::unix(3);
+    let traces = group.file("traces");
+    let agents: Vec<_> = (1..=3).map(|id| traced(&group, id, &traces)).collect();
+    let holder = group.hold(1, "printer");
+    let pid = group.status(2)["locks"][0]["holders"][0]["pid"].clone();
+    // The runner would give the lock back before the lease is over.
+    let runner = i32::try_from(pid.as_u64().expect("a number")).expect("a process");
+    for process in [Pid::from_raw(runner), pid_of(&agents[0].child)] {
+        kill(process, Signal::SIGSTOP).expect("it is there");
+    }
+    exits(group.client(2, ["run", "-w", "30", "printer", "true"]), 0);
+    kill(pid_of(&agents[0].child), Signal::SIGCONT).expect("it is there");
+    eventually("member 1 has lost it", || {
+        let text = fs::read_to_string(traces.join("shop-1.trace")).expect("a trace");
+        text.contains("\"lost\"") && text.contains("lease_end")
+    });
+    drop(holder);
+    drop(agents);
+    let picture = group.file("run.svg");
+    let report = trace(&[&traces, path("--diagram"), &picture, path("--story")]);
+    assert!(report.contains(&format!(", as process {pid}")), "{report}");
+    assert!(
+        report.contains("is told that the lock is lost: its lease ends at "),
+        "{report}"
+    );
+    let picture = fs::read_to_string(&picture).expect("a picture");
+    assert!(picture.contains("<title>the lease of member 1 ends at "));
+    assert!(
+        picture.contains("the holder's lease ends</text>"),
+        "the legend"
+    );
+    assert!(picture.contains(&format!(", as process {pid}</title>")));
 }
 
 fn only_a_lock(traces: &Path, group: &Group) {

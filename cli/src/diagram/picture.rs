@@ -20,6 +20,8 @@ pub(crate) struct Picture {
     pub(crate) crashes: Vec<(usize, f64)>,
     /// Who ends otherwise, when, and why.
     pub(crate) ends: Vec<(usize, f64, Option<Rc<str>>)>,
+    /// When the lease ends of a holder that loses its lock.
+    pub(crate) lease_ends: Vec<(usize, f64)>,
     /// From when to when a process does not run.
     pub(crate) absences: Vec<(usize, f64, f64)>,
     pub(crate) views: Vec<View>,
@@ -39,6 +41,8 @@ pub(crate) struct Bar {
     pub(crate) lock: Option<Rc<str>>,
     /// The holder's fence, if it is known; none while it waits.
     pub(crate) fence: Option<u64>,
+    /// The holder's process, if it is known; none while it waits.
+    pub(crate) pid: Option<u32>,
 }
 
 /// What a process does meanwhile.
@@ -101,6 +105,7 @@ impl Picture {
                 asks: Vec::new(),
                 crashes: Vec::new(),
                 ends: Vec::new(),
+                lease_ends: Vec::new(),
                 absences: Vec::new(),
                 views: Vec::new(),
                 has_locks: false,
@@ -133,7 +138,8 @@ impl Picture {
         let bars = self.bars.iter().flat_map(|bar| [bar.from, bar.to]);
         let views = self.views.iter().flat_map(|view| &view.installed);
         let points = views.chain(&self.crashes).map(|(_, at)| *at);
-        let ends = self.ends.iter().map(|(_, at, _)| *at);
+        let lease_ends = self.lease_ends.iter().map(|(_, at)| *at);
+        let ends = self.ends.iter().map(|(_, at, _)| *at).chain(lease_ends);
         let absences = self.absences.iter().flat_map(|(_, from, to)| [*from, *to]);
         let mut times: Vec<f64> = arrows
             .chain(bars)
@@ -154,6 +160,7 @@ struct Open {
     since: f64,
     lock: Option<Rc<str>>,
     fence: Option<u64>,
+    pid: Option<u32>,
 }
 
 /// Goes through a timeline, with what is not over yet.
@@ -174,7 +181,7 @@ impl Painter<'_> {
         let (at, lane) = (self.timeline.time(moment.at), moment.lane);
         match &moment.what {
             What::Asked { request, stamp } => {
-                self.begin((lane, *request), at, (State::Waiting, None), moment);
+                self.begin((lane, *request), at, State::Waiting, moment);
                 if let Some(stamp) = stamp {
                     self.stamps.insert(lane, *stamp);
                 }
@@ -182,12 +189,20 @@ impl Painter<'_> {
                     self.picture.asks.push((lane, at, stamp));
                 }
             }
-            What::Entered { request, fence } => {
+            What::Entered { request, .. } => {
                 self.end((lane, *request), at);
-                self.begin((lane, *request), at, (State::Inside, *fence), moment);
+                self.begin((lane, *request), at, State::Inside, moment);
             }
-            What::Left { request } | What::Lost { request } | What::Ended { request } => {
-                self.end((lane, *request), at);
+            What::Left { request } | What::Ended { request } => self.end((lane, *request), at),
+            What::Lost { request, lease_end } => {
+                // After the lease it is not inside, though it learns that later.
+                let end = lease_end.map(|end| self.timeline.time(end));
+                self.end((lane, *request), end.map_or(at, |end| end.min(at)));
+                if let Some(end) = end.filter(|end| (0.0..=self.picture.length).contains(end))
+                    && !self.picture.lease_ends.contains(&(lane, end))
+                {
+                    self.picture.lease_ends.push((lane, end));
+                }
             }
             What::Crashed => {
                 self.end_all(lane, at);
@@ -245,18 +260,17 @@ impl Painter<'_> {
         });
     }
 
-    fn begin(
-        &mut self,
-        request: (usize, u64),
-        since: f64,
-        (state, fence): (State, Option<u64>),
-        moment: &Moment,
-    ) {
+    fn begin(&mut self, request: (usize, u64), since: f64, state: State, moment: &Moment) {
+        let (fence, pid) = match moment.what {
+            What::Entered { fence, pid, .. } => (fence, pid),
+            _ => (None, None),
+        };
         let open = Open {
             state,
             since,
             lock: moment.lock.clone(),
             fence,
+            pid,
         };
         self.open.insert(request, open);
     }
@@ -276,6 +290,7 @@ impl Painter<'_> {
                 state: open.state,
                 lock: open.lock,
                 fence: open.fence,
+                pid: open.pid,
             });
         }
     }

@@ -11,13 +11,22 @@ pub(crate) fn tell(timeline: &Timeline, moment: &Moment) -> String {
             stamp: Some(stamp), ..
         } => format!("asks with timestamp {stamp}"),
         What::Asked { .. } => "asks".to_owned(),
-        What::Entered {
-            fence: Some(fence), ..
-        } => format!("enters with fence {fence}"),
-        What::Entered { .. } => "enters".to_owned(),
+        What::Entered { fence, pid, .. } => {
+            let fence = fence.map(|fence| format!(" with fence {fence}"));
+            let pid = pid.map(|pid| format!(", as process {pid}"));
+            format!(
+                "enters{}{}",
+                fence.unwrap_or_default(),
+                pid.unwrap_or_default()
+            )
+        }
         What::Left { .. } => "leaves".to_owned(),
         What::Ended { .. } => "asks no longer".to_owned(),
-        What::Lost { .. } => "is told that the lock is lost".to_owned(),
+        What::Lost { lease_end, .. } => {
+            let end =
+                lease_end.map(|end| format!(": its lease ends at {}", timeline.time_in_words(end)));
+            format!("is told that the lock is lost{}", end.unwrap_or_default())
+        }
         What::Sent {
             to, kind, again, ..
         } => {

@@ -12,7 +12,7 @@ use super::axis::{Axis, GAP};
 use super::labels::{Area, Line, Page, width};
 use super::picture::{Arrow, Bar, Fate, Picture, State};
 pub(super) use elements::escape;
-use elements::{STAY, WAIT, colour, cross, line, note, tip};
+use elements::{STAY, WAIT, colour, cross, lease_end, line, note, tip};
 use legend::signs;
 
 /// How the diagram looks, here and in a page.
@@ -86,6 +86,7 @@ impl<'a> Drawing<'a> {
         self.views();
         self.crashes();
         self.ends();
+        self.lease_ends();
         self.words();
         let bottom = self.marks();
         let (width, height) = (self.width, bottom + 24.0);
@@ -191,9 +192,11 @@ impl<'a> Drawing<'a> {
             let lock = self.of_lock(bar.lock.as_deref());
             let fence = bar.fence.map(|fence| format!(", with fence {fence}"));
             let fence = fence.unwrap_or_default();
+            let pid = bar.pid.map(|pid| format!(", as process {pid}"));
+            let pid = pid.unwrap_or_default();
             self.put(format_args!(
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
-                 <title>{name} {what}{lock} from {from} to {to}{fence}</title></rect>",
+                 <title>{name} {what}{lock} from {from} to {to}{fence}{pid}</title></rect>",
                 area.left,
                 area.top,
                 (area.right - area.left).max(1.0),
@@ -350,6 +353,28 @@ impl<'a> Drawing<'a> {
         }
     }
 
+    /// When the leases end of holders that lose their locks.
+    fn lease_ends(&mut self) {
+        for (lane, at) in &self.picture.lease_ends {
+            let (x, y) = (self.axis.x(*at), self.y(*lane));
+            let (name, _) = &self.picture.lanes[*lane];
+            let at = self.picture.measure.tell(*at);
+            let sign = lease_end((x, y));
+            self.put(format_args!(
+                "<g><title>the lease of {name} ends at {at}, and its lock is lost</title>{sign}</g>"
+            ));
+            let half = width("lease ends") / 2.0;
+            let places = [
+                (x + half + 6.0, y - 18.0),
+                (x - half - 6.0, y - 18.0),
+                (x, y + 22.0),
+            ];
+            if let Some(place) = self.page.place("lease ends", places, None) {
+                self.word("word bad", place, "lease ends");
+            }
+        }
+    }
+
     /// The names of messages, bars and timestamps, where there is room.
     fn words(&mut self) {
         if !self.is_named {
@@ -360,8 +385,10 @@ impl<'a> Drawing<'a> {
             let lock = bar.lock.as_deref().filter(|_| self.picture.has_locks);
             let word = escape(lock.unwrap_or("inside"));
             let fits = |word: &String| area.right - area.left >= width(word) + 4.0;
-            let long = bar.fence.map(|fence| format!("{word}, fence {fence}"));
-            let Some(word) = &long.into_iter().chain([word]).find(fits) else {
+            let fence = bar.fence.map(|fence| format!("{word}, fence {fence}"));
+            let with_pid = |pid| format!("{}, process {pid}", fence.as_ref().unwrap_or(&word));
+            let long = bar.pid.map(with_pid).into_iter().chain(fence.clone());
+            let Some(word) = &long.chain([word.clone()]).find(fits) else {
                 continue;
             };
             if bar.state != State::Inside {

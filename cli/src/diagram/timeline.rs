@@ -50,14 +50,21 @@ pub(crate) struct Moment {
 pub(crate) enum What {
     /// A caller asks to enter.
     Asked { request: u64, stamp: Option<u64> },
-    /// It enters, with that fence if there are fences.
-    Entered { request: u64, fence: Option<u64> },
+    /// It enters, with that fence if there are fences, in that process if it is known.
+    Entered {
+        request: u64,
+        fence: Option<u64>,
+        pid: Option<u32>,
+    },
     /// It leaves.
     Left { request: u64 },
     /// It waits no longer.
     Ended { request: u64 },
-    /// It is told that what it was granted is lost.
-    Lost { request: u64 },
+    /// It is told that what it was granted is lost, as its lease ends then, if that is known.
+    Lost {
+        request: u64,
+        lease_end: Option<u64>,
+    },
     /// A message goes out.
     Sent {
         /// The number of this transmission.

@@ -64,9 +64,13 @@ fn what(moment: &Moment, first: u16, sent: &mut BTreeMap<u64, (usize, &'static s
         history::What::Entered { request, .. } => What::Entered {
             request: *request,
             fence: None,
+            pid: None,
         },
         history::What::Left { request } => What::Left { request: *request },
-        history::What::Lost { request } => What::Lost { request: *request },
+        history::What::Lost { request } => What::Lost {
+            request: *request,
+            lease_end: None,
+        },
         history::What::Sent {
             message,
             to,

@@ -207,13 +207,22 @@ impl Merger<'_> {
                 request: *request,
                 stamp: None,
             },
-            What::Entered { request, fence } => timeline::What::Entered {
+            What::Entered {
+                request,
+                fence,
+                pid,
+            } => timeline::What::Entered {
                 request: *request,
                 fence: *fence,
+                pid: *pid,
             },
             What::Left { request } => timeline::What::Left { request: *request },
             What::Ended { request } => timeline::What::Ended { request: *request },
-            What::Lost { request } => timeline::What::Lost { request: *request },
+            What::Lost { request, lease_end } => timeline::What::Lost {
+                request: *request,
+                // Both are by the same clock, which is aligned with the others as a whole.
+                lease_end: lease_end.map(|end| at.saturating_add(end).saturating_sub(event.at)),
+            },
             What::Sent { message, kind } => self.send(*message, kind, at),
             What::Received { message, kind } => self.receive(message, kind, at),
             What::View { epoch, members } => timeline::What::View {

@@ -82,6 +82,7 @@ pub(super) enum What {
     Entered {
         request: u64,
         fence: Option<u64>,
+        pid: Option<u32>,
     },
     Left {
         request: u64,
@@ -91,6 +92,8 @@ pub(super) enum What {
     },
     Lost {
         request: u64,
+        /// When the lease ends, by the event's clock.
+        lease_end: Option<u64>,
     },
     Sent {
         message: Message,
@@ -280,10 +283,22 @@ impl Logs {
                 request,
                 lock,
                 fence,
-            } => of(self, What::Entered { request, fence }, lock),
+                pid,
+            } => {
+                let what = What::Entered {
+                    request,
+                    fence,
+                    pid,
+                };
+                of(self, what, lock)
+            }
             trace::What::Left { request, lock } => of(self, What::Left { request }, lock),
             trace::What::Ended { request, lock } => of(self, What::Ended { request }, lock),
-            trace::What::Lost { request, lock } => of(self, What::Lost { request }, lock),
+            trace::What::Lost {
+                request,
+                lock,
+                lease_end,
+            } => of(self, What::Lost { request, lease_end }, lock),
             trace::What::Sent {
                 to,
                 to_incarnation,

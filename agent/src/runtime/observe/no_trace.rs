@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::protocol::clock::Estimate;
-use crate::protocol::{Incarnation, Input, Node, NodeId, Output, Settings};
+use crate::protocol::{Incarnation, Input, Node, NodeId, Output, Settings, Ticket};
 use crate::runtime::api::error::SessionEnd;
 
 /// Warns that member `me` cannot write the trace that it was asked for.
@@ -36,7 +36,16 @@ impl Tracer {
         match *self {}
     }
 
-    pub(crate) fn note_output(&mut self, _output: &Output, _node: &Node) {
+    pub(crate) fn note_output(
+        &mut self,
+        _output: &Output,
+        _node: &Node,
+        _pid_of: impl Fn(Ticket) -> Option<u32>,
+    ) {
+        match *self {}
+    }
+
+    pub(crate) fn note_lost(&mut self, _ticket: Ticket) {
         match *self {}
     }
 

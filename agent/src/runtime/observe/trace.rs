@@ -84,6 +84,9 @@ pub enum What {
         lock: String,
         /// The fence, in groups that have them.
         fence: Option<u64>,
+        /// The caller's process, if the agent knows it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
     },
     /// The caller has left.
     Left {
@@ -105,6 +108,10 @@ pub enum What {
         request: u64,
         /// The lock.
         lock: String,
+        /// When the lease under which it was granted ends, in nanoseconds of the clock, in groups that have
+        /// leases.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease_end: Option<u64>,
     },
     /// An algorithm's message goes out.
     Sent {

@@ -189,7 +189,9 @@ impl CoreGuard<'_> {
         let members = core.arbiter.members_mut()?;
         let output = members.node.poll_output()?;
         if let Some(tracer) = &mut core.tracer {
-            tracer.note_output(&output, &members.node);
+            let requests = &core.requests;
+            let pid_of = |ticket| requests.get(&ticket).map(|entry| entry.caller.pid);
+            tracer.note_output(&output, &members.node, pid_of);
         }
         Some(output)
     }

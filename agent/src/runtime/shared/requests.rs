@@ -123,6 +123,9 @@ impl CoreGuard<'_> {
                 // A caller that looks at its lease may leave before this agent, which stood still, hears
                 // that the group has gone on.
                 self.loses(&entry, "expired");
+                if let Some(tracer) = &mut self.core.tracer {
+                    tracer.note_lost(ticket);
+                }
             } else {
                 self.was_held(&entry);
                 self.audit_release(&entry, how);

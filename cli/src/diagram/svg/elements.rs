@@ -32,6 +32,15 @@ pub(super) fn cross(class: &str, (x, y): (f64, f64), half: f64) -> String {
     line(class, ((left, top), (right, bottom))) + &line(class, ((left, bottom), (right, top)))
 }
 
+/// The end of a lease: a bracket that closes.
+pub(super) fn lease_end((x, y): (f64, f64)) -> String {
+    format!(
+        "<path class=\"lease-end\" d=\"M{:.1} {:.1}h6v22h-6\"/>",
+        x - 6.0,
+        y - 11.0
+    )
+}
+
 /// The tip of an arrow.
 pub(super) fn tip(((x1, y1), (x2, y2)): Line) -> String {
     let (dx, dy) = (x2 - x1, y2 - y1);

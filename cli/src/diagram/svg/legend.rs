@@ -1,6 +1,6 @@
 //! What the signs in a diagram mean.
 
-use super::elements::{STAY, WAIT, colour, cross};
+use super::elements::{STAY, WAIT, colour, cross, lease_end};
 use crate::diagram::picture::{Fate, Picture, State};
 
 /// The signs that the picture has, each 26 pixels wide, and what they mean.
@@ -44,6 +44,11 @@ pub(super) fn signs(picture: &Picture, kinds: &[&'static str]) -> Vec<(String, S
     );
     let end = "<line class=\"end\" x1=\"13\" y1=\"-8\" x2=\"13\" y2=\"8\"/>";
     add(!picture.ends.is_empty(), end, "ends");
+    add(
+        !picture.lease_ends.is_empty(),
+        &lease_end((13.0, 0.0)),
+        "the holder's lease ends",
+    );
     let view = "<path class=\"view\" d=\"M13 -6l5 6l-5 6l-5 -6z\"/>";
     add(!picture.views.is_empty(), view, "installs a new view");
     items

@@ -217,6 +217,7 @@ fn who_falls_silent_and_is_left_out_has_crashed() {
         What::Entered {
             request: 1,
             fence: Some(7),
+            pid: Some(4711),
         },
     );
     let quiet = scene.merge();

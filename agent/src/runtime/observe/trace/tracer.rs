@@ -55,6 +55,7 @@ pub(crate) fn open(
         count: 0,
         locks: BTreeMap::new(),
         heard: BTreeMap::new(),
+        lease_end: None,
         sender: Some(sender),
     };
     tracer.log(What::Began);
@@ -86,6 +87,8 @@ pub(crate) struct Tracer {
     locks: BTreeMap<Ticket, Arc<str>>,
     /// When something last came from each member.
     heard: BTreeMap<NodeId, Time>,
+    /// When what is granted ends to be valid, as the core said last.
+    lease_end: Option<Time>,
     /// `None` once nobody writes any more.
     sender: Option<Sender<Entry>>,
 }
@@ -112,13 +115,28 @@ impl Tracer {
         }
     }
 
-    /// Something came out of the core. `node` is how it is now.
-    pub(crate) fn note_output(&mut self, output: &Output, node: &Node) {
+    /// Something came out of the core. `node` is how it is now; `pid_of` the process of a request.
+    pub(crate) fn note_output(
+        &mut self,
+        output: &Output,
+        node: &Node,
+        pid_of: impl Fn(Ticket) -> Option<u32>,
+    ) {
         match output {
             Output::Transmit { bytes, .. } => self.note_departure(bytes),
-            Output::Event(event) => self.note_event(event, node),
+            Output::Event(event) => self.note_event(event, node, pid_of),
             Output::Persist(_) => {}
         }
+    }
+
+    /// What a request was granted is lost.
+    pub(crate) fn note_lost(&mut self, ticket: Ticket) {
+        let lease_end = self.lease_end.map(Time::as_nanos);
+        self.note_request(ticket, true, |request, lock| What::Lost {
+            request,
+            lock,
+            lease_end,
+        });
     }
 
     /// How far another member's clock is ahead is believed to be known.
@@ -138,22 +156,23 @@ impl Tracer {
         self.log(What::Closed { why });
     }
 
-    fn note_event(&mut self, event: &Event, node: &Node) {
+    fn note_event(&mut self, event: &Event, node: &Node, pid_of: impl Fn(Ticket) -> Option<u32>) {
         match event {
             Event::Granted { ticket, fence, .. } => {
                 let fence = self.has_fences.then(|| Fence::as_u64(*fence));
+                let pid = pid_of(*ticket);
                 self.note_request(*ticket, false, |request, lock| What::Entered {
                     request,
                     lock,
                     fence,
+                    pid,
                 });
             }
             Event::Ended { ticket, .. } => {
                 self.note_request(*ticket, true, |request, lock| What::Ended { request, lock });
             }
-            Event::Lost { ticket } => {
-                self.note_request(*ticket, true, |request, lock| What::Lost { request, lock });
-            }
+            Event::Lost { ticket } => self.note_lost(*ticket),
+            Event::Lease { until } => self.lease_end = Some(*until).filter(|end| *end < Time::MAX),
             Event::View { epoch, members } => self.log(What::View {
                 epoch: Epoch::as_u32(*epoch),
                 members: members.iter().map(|member| member.as_u16()).collect(),
