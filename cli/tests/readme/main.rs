@@ -41,14 +41,14 @@ fn the_configuration_is_accepted() {
     assert_eq!(config.voters().len(), 3);
 }
 
-/// What cargo has built beside this test.
-fn example(name: &str) -> PathBuf {
+/// What cargo has built beside this test: `examples/NAME`, or the program of another package.
+fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test");
     let profile = test.ancestors().nth(2).expect("target/debug/deps");
-    let program = profile.join("examples").join(name);
+    let program = profile.join(name);
     assert!(
         program.exists(),
-        "build it first: cargo build --example {name}"
+        "build it first: cargo test --workspace --all-features --no-run"
     );
     program
 }
@@ -80,7 +80,7 @@ fn what_it_says_of_three_hosts_works_as_it_stands() {
         return;
     };
     for program in ["lock", "member", "driven"] {
-        stage.bring(&example(program));
+        stage.bring(&built(&format!("examples/{program}")));
     }
     let (_, section) = README
         .split_once("\n## Three hosts\n")

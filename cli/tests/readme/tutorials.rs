@@ -4,6 +4,7 @@
 //! after it is what the commands print, but for numbers and the width of columns. `Switch HOST off.` is done
 //! to the host. Blocks without such words are for other places: an installation, a crontab.
 
+use crate::built;
 use crate::stage::Stage;
 
 /// What a tutorial has its reader do.
@@ -101,6 +102,26 @@ fn follow(stage: &mut Stage, tutorial: &str) {
             }
         }
     }
+}
+
+/// The demonstration's printer stands in for one of the network.
+#[test]
+fn a_print_spooler() {
+    let Some(mut stage) = Stage::new(&["alpha"]) else {
+        return;
+    };
+    stage.bring(&built("print_spooler"));
+    let alpha = stage.host("alpha");
+    alpha.paste(
+        "echo 127.0.0.1 printer.example.org >>/etc/hosts; echo a page >report.ps\n\
+         print_spooler --serve 127.0.0.1:9100 --output paper.txt >/run/printer &\n\
+         until grep -q socket: /run/printer; do sleep 0.05; done",
+    );
+    follow(
+        &mut stage,
+        include_str!("../../../doc/tutorials/spooler.md"),
+    );
+    assert_eq!(stage.host("alpha").paste("cat paper.txt"), ["a page"]);
 }
 
 const THREE_HOSTS: &str = include_str!("../../../doc/tutorials/three-hosts.md");

@@ -1,8 +1,9 @@
 //! Draws what `cargo bench -p distlock-benches --bench growth -- --json FILE` has measured, a picture for each thing that
-//! grows, and lines for what grows with it, as multiples of what it was at the first count:
+//! grows, and lines for what grows with it, as multiples of what it was at the first count. What is measured of those
+//! that want nothing has pictures of its own:
 //!
 //! ```text
-//! plot_growth FILE DIRECTORY        # DIRECTORY/growth-members.svg, growth-locks.svg, ...
+//! plot_growth FILE DIRECTORY        # DIRECTORY/growth-members.svg, growth-members-idle.svg, growth-locks.svg, ...
 //! ```
 
 use std::collections::BTreeMap;
@@ -59,9 +60,13 @@ fn draw_all(file: &Path, directory: &Path) -> Result<(), Box<dyn Error>> {
         let text = |field: &str| row[field].as_str().map(str::to_owned);
         let number = |field: &str| row[field].as_f64();
         let point = number("count").zip(number("value"));
-        let (Some(curve), Some(what), Some(point)) = (text("curve"), text("what"), point) else {
+        let (Some(mut curve), Some(what), Some(point)) = (text("curve"), text("what"), point)
+        else {
             return Err(format!("what is {row}?").into());
         };
+        if what.contains("idle") || what.contains("memory") {
+            curve += "-idle";
+        }
         let lines = curves.entry(curve).or_default();
         lines.entry(what).or_default().push(point);
     }
@@ -99,17 +104,24 @@ fn draw(curve: &str, lines: &Lines, path: &Path) -> Result<(), Box<dyn Error>> {
     let (from, to) = range(&mut all.iter().map(|(at, _)| *at));
     let (low, high) = range(&mut all.iter().map(|(_, value)| *value));
     let (low, high) = (low.min(1.0) / 1.5, high.max(2.0) * 1.5);
+    let counted = curve.trim_end_matches("-idle");
+    let caption = match curve == counted {
+        true => format!("What work costs with more {counted}"),
+        false => format!("What idle members cost with more {counted}"),
+    };
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(format!("What grows with {curve}"), ("sans-serif", 18))
+        .caption(caption, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d((from..to).log_scale(), (low..high).log_scale())?;
     chart
         .configure_mesh()
-        .x_desc(curve)
+        .x_desc(counted)
+        .x_label_formatter(&|at| format!("{at:.0}"))
+        .y_label_formatter(&|times| format!("{times}"))
         .y_desc(format!("times what it is with {from:.0}"))
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(220, 220, 220))

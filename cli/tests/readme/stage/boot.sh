@@ -10,14 +10,14 @@ mkdir -m 1777 /run/lock
 mkdir /run/stage
 mount --bind "$1" /run/stage
 mkdir /run/etc
-for file in group hosts ld.so.cache nsswitch.conf passwd; do
-    [[ ! -e /etc/$file ]] || cp "/etc/$file" /run/etc/
+for file in alternatives group hosts ld.so.cache nsswitch.conf passwd; do
+    [[ ! -e /etc/$file ]] || cp -a "/etc/$file" /run/etc/
 done
 for place in /etc /var/lib /var/log /root /tmp; do
     mount -t tmpfs -o mode=755 tmpfs "$place"
 done
 chmod 1777 /tmp
-cp /run/etc/* /etc/
+cp -a /run/etc/* /etc/
 # As the package has it.
 mkdir /etc/distlock
 while read -r _ place type _; do
