@@ -74,8 +74,10 @@ fn client(
         #[cfg(feature = "postgresql")]
         Kind::Postgresql => Ok(Box::new(postgresql::Postgresql::new(options))),
         #[cfg(not(feature = "postgresql"))]
-        Kind::Postgresql => Err(
-            "this was built without PostgreSQL: build it with the feature postgresql".to_owned(),
-        ),
+        Kind::Postgresql => {
+            let _ = is_to_initialize;
+            let why = "this was built without PostgreSQL: build it with the feature postgresql";
+            Err(why.to_owned())
+        }
     }
 }
