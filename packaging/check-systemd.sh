@@ -107,11 +107,11 @@ has_line() {
 begin() {
     ((EUID == 0)) || skipped "it takes root"
     [[ -x /lib/systemd/systemd ]] || skipped "systemd is not installed"
-    local packages
-    packages=$(realpath "${CARGO_TARGET_DIR:-target}/packages")
+    local packages=("${CARGO_TARGET_DIR:-target}"/packages/distlock_*.deb)
+    [[ -e ${packages[0]} ]] || skipped "no package was built; packaging/build.sh builds it"
     work=$(mktemp -d)
     mkdir "$work/stage"
-    cp "$packages"/distlock_*.deb "$work/stage/"
+    cp "${packages[@]}" "$work/stage/"
     unshare --fork --kill-child=KILL --pid --mount --uts --ipc --net --cgroup \
         "$0" boot "$work" >"$work/log" 2>&1 </dev/null &
     outer=$!

@@ -112,7 +112,8 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
             recv(events) -> event => if let Some(failure) = wrong(event.ok()?) {
                 return Some(failure);
             },
-            recv(told) -> _ => return None,
+            // Of the two that may be there, `select!` takes one by chance.
+            recv(told) -> _ => return events.try_iter().find_map(wrong),
         }
     }
 }

@@ -18,14 +18,15 @@
 //! view of all; of locks that both sides hold, the lowest members keep them
 //! ([`Summary::reconcile`]).
 //!
-//! A member whose settings differ is in no view with this one, and is not silent either: it may be let
-//! in by itself, or with others. So a member that has been in no view yet forms none, nor takes part in
-//! one, once it has heard of such a difference, until one of the two is started again. One that is in
-//! a view goes on: the other has heard of the difference before it could be let in.
+//! A member whose settings differ can be in no view with this one, and is not silent either. So once a
+//! member has heard of such a difference, it takes part in no first view, its own or another's, until one
+//! of the two is started again. A view that is there goes on, and takes in members that agree with it.
+//! Two that differ and were let in while they did not hear each other both go on: that is the cut again.
 //!
 //! Where the network is cut so that three members do not agree on who hears whom, one may hear
 //! nobody but members that stand under somebody it does not hear. It waits until that is over.
 
+mod peer;
 mod round;
 mod status;
 
@@ -34,6 +35,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::peer::Peer;
 pub(crate) use self::status::{PresumedStatus, UncleanRestart};
 use super::quorum::QuorumOverview;
 use super::view::{Member, View};
@@ -63,23 +65,6 @@ pub(crate) struct Presumed {
     round: Option<Round>,
 }
 
-/// Another member, as this one sees it.
-#[derive(Debug, Default)]
-struct Peer {
-    /// The incarnation with which it is up.
-    incarnation: Option<Incarnation>,
-    /// Whether it does not answer.
-    suspected: bool,
-    /// Whether its settings differ.
-    refused: bool,
-    /// The incarnation of which it said that it leaves.
-    left: Option<Incarnation>,
-    /// How it stands; `None` before it may be in a view.
-    status: Option<PresumedStatus>,
-    /// Members whom it does not know.
-    unlisted: BTreeSet<NodeId>,
-}
-
 #[derive(Debug)]
 enum Phase {
     /// No view has been in force in this incarnation.
@@ -98,18 +83,6 @@ struct Round {
     told: BTreeMap<NodeId, Summary>,
     /// What the view begins with, once all have told, and when it may begin.
     table: Option<(Summary, Time)>,
-}
-
-impl Peer {
-    /// Whether it is reckoned with: it is not presumed gone.
-    fn is_there(&self) -> bool {
-        !self.suspected && !self.refused
-    }
-
-    /// How it stands, if it is there.
-    fn status(&self) -> Option<&PresumedStatus> {
-        self.status.as_ref().filter(|_| self.is_there())
-    }
 }
 
 impl Presumed {
@@ -180,10 +153,12 @@ impl Presumed {
             || self.last.is_empty() && self.peers.values().any(is_stranger)
     }
 
-    /// Whether another member that may be in a view has settings that differ, and this one has been in
-    /// none with which it could go on.
+    /// Whether a view would be a first one, as neither this member nor another that is there has been in
+    /// one, while a member is there whose settings differ.
     fn is_at_odds(&self) -> bool {
-        self.newest().is_none() && self.peers.values().any(|peer| peer.refused)
+        let mut statuses = self.peers.values().filter_map(Peer::status);
+        let is_first = self.last.is_empty() && statuses.all(|status| status.last.is_empty());
+        is_first && self.peers.values().any(|peer| peer.refused)
     }
 
     /// Where this member stands now.
@@ -197,10 +172,11 @@ impl Presumed {
         }
     }
 
-    /// Tells one member where this one stands.
+    /// Tells one member where this one stands, and with whom it was in views.
     fn tell(&self, to: NodeId, mut status: PresumedStatus, out: &mut Vec<Action>) {
-        if to == status.under {
-            status.last = self.reckoned().map(|(member, _)| member).collect();
+        status.last = self.reckoned().map(|(member, _)| member).collect();
+        if !self.last.is_empty() {
+            status.last.push(self.me);
         }
         out.push(Action::Send(to, ViewMessage::PresumedStatus(status)));
     }
@@ -246,6 +222,7 @@ impl Presumed {
     }
 
     fn on_status(&mut self, from: NodeId, mut status: PresumedStatus, out: &mut Vec<Action>) {
+        // What it has told of itself stays: so one that was in a view is known.
         status
             .last
             .retain(|member| self.peers.contains_key(&member.node));

@@ -118,3 +118,23 @@ fn members_whose_settings_differ_do_not_go_on_beside_each_other() {
         group.are_together(&[1, 2, 3]);
     }
 }
+
+/// Beside a member with another file, those with the group's come and go.
+#[test]
+fn a_view_goes_on_beside_a_member_whose_settings_differ() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.run(LEASE * 2);
+    let right = group.settings.lease;
+    group.settings.lease = LEASE * 5;
+    group.start(3);
+    group.run(LEASE * 5);
+    group.settings.lease = right;
+    for (ticket, restarted) in (1..).zip([2, 1, 2, 1]) {
+        group.start(restarted);
+        group.acquire(restarted, ticket, Wait::Cancelled);
+        group.run(LEASE * 10);
+        assert!(group.granted(ticket).is_some(), "member {restarted}");
+        assert_eq!(group.members(restarted), [1, 2]);
+        group.release(restarted, ticket);
+    }
+}

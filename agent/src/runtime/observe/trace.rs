@@ -108,8 +108,7 @@ pub enum What {
         request: u64,
         /// The lock.
         lock: String,
-        /// When the lease under which it was granted ends, in nanoseconds of the clock, in groups that have
-        /// leases.
+        /// When the lease under which it was granted ended, in nanoseconds of the clock, if it has.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lease_end: Option<u64>,
     },

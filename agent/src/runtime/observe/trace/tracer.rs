@@ -131,7 +131,9 @@ impl Tracer {
 
     /// What a request was granted is lost.
     pub(crate) fn note_lost(&mut self, ticket: Ticket) {
-        let lease_end = self.lease_end.map(Time::as_nanos);
+        // One that is yet to come is not why: the agent ends, say.
+        let lease_end = self.lease_end.filter(|end| *end <= clock::now());
+        let lease_end = lease_end.map(Time::as_nanos);
         self.note_request(ticket, true, |request, lock| What::Lost {
             request,
             lock,
