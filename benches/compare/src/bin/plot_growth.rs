@@ -64,7 +64,7 @@ fn draw_all(file: &Path, directory: &Path) -> Result<(), Box<dyn Error>> {
         else {
             return Err(format!("what is {row}?").into());
         };
-        if what.contains("idle") || what.contains("memory") {
+        if curve == "members" && (what.contains("idle") || what.contains("memory")) {
             curve += "-idle";
         }
         let lines = curves.entry(curve).or_default();
@@ -106,8 +106,8 @@ fn draw(curve: &str, lines: &Lines, path: &Path) -> Result<(), Box<dyn Error>> {
     let (low, high) = (low.min(1.0) / 1.5, high.max(2.0) * 1.5);
     let counted = curve.trim_end_matches("-idle");
     let caption = match curve == counted {
-        true => format!("What work costs with more {counted}"),
-        false => format!("What idle members cost with more {counted}"),
+        true => format!("What grows with {counted}"),
+        false => format!("What idle members cost, with more {counted}"),
     };
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
