@@ -65,13 +65,13 @@ impl Styles {
     }
 }
 
-/// How many columns there are for what is printed to a terminal: as many as COLUMNS says, else as the terminal
-/// has. `None` where standard output is none, and a line may have any length.
+/// How many columns a line may have if standard output is a terminal: as many as COLUMNS says, else as the
+/// terminal has. `None` if standard output is a file or a pipe, where a line may have any length.
 pub(crate) fn columns_of_output() -> Option<u16> {
     io::stdout().is_terminal().then(columns).flatten()
 }
 
-/// The same, and where standard output is no terminal what COLUMNS says.
+/// How many columns COLUMNS says, else the terminal has, whatever standard output is.
 pub(crate) fn columns() -> Option<u16> {
     let told = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
     let of_terminal = || Some(TermionBackend::new(io::stdout()).size().ok()?.width);

@@ -8,7 +8,7 @@ use super::table::table;
 use crate::colours::{Styles, Tone, width_of};
 use crate::exit::clean;
 
-/// One that holds or waits, or that no one may yet. What there is none of is empty.
+/// A holder, a waiter, or the notice of a quarantine. A field that an entry has not is empty.
 struct Entry {
     tone: Tone,
     state: &'static str,
