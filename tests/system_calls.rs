@@ -102,22 +102,30 @@ fn who_enters_a_lock_of_another_member() {
     }
     let group = Group::new();
     let test = "who_enters_a_lock_of_another_member";
-    let Some(mut members) = group.start(test, &[1]) else {
-        return;
-    };
-    enter_in_turn(&mut members);
-    let [first, ..] = members;
-    // Where the thread took its token off the socket itself. Whether it has to wake the agent, by write(2),
-    // or to wait for it for a moment, by futex(2), is a matter of what that does just then.
-    let times = first.end().into_iter().map(|calls| calls.own);
-    let times = times.filter(|calls| calls.iter().any(|call| call == "recvfrom"));
-    let times = times.map(|mut calls| {
-        calls.retain(|call| call != "write" && !call.starts_with("futex"));
-        calls
-    });
-    // Whether this is a forked child; lead; ask; get the token; see that nothing else is there; lead no more;
-    // give it back.
-    expect_least(times, 7..=7);
+    // On a busy machine it may be the agent that takes every token off the socket.
+    for _ in 0..4 {
+        let Some(mut members) = group.start(test, &[1]) else {
+            return;
+        };
+        enter_in_turn(&mut members);
+        let [first, ..] = members;
+        // The first entry makes what the others find.
+        let times = first.end().into_iter().skip(1).map(|calls| calls.own);
+        // Where the thread took its token off the socket itself. Whether it has to wake the agent, by
+        // write(2), or to wait for it for a moment, by futex(2), is a matter of what that does just then.
+        let times = times.filter(|calls| calls.iter().any(|call| call == "recvfrom"));
+        let times = times.map(|mut calls| {
+            calls.retain(|call| call != "write" && !call.starts_with("futex"));
+            calls
+        });
+        let mut times = times.peekable();
+        if times.peek().is_some() {
+            // Whose entry it is; lead; ask; get the token; see that nothing else is there; lead no more; give
+            // it back.
+            return expect_least(times, 7..=7);
+        }
+    }
+    panic!("no thread took its token off the socket");
 }
 
 #[test]

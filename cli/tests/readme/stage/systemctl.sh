@@ -31,7 +31,8 @@ start() {
     setsid "${command[@]##*/bin/}" >/run/ready 2>>"$log" </dev/null &
     echo $! >"$pid_file"
     until grep -q '^ready' /run/ready; do
-        running || { echo "the agent has ended" >&2; exit 1; }
+        # It may not have become the agent yet.
+        kill -0 $! 2>/dev/null || { echo "the agent has ended" >&2; exit 1; }
         sleep 0.05
     done
 }
