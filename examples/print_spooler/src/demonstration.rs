@@ -7,27 +7,28 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use clap::Args;
 use nix::unistd::mkdtemp;
 
 use crate::check::{self, Paper, Report};
-use crate::{Options, Result, hosts, paper, say};
+use crate::options::Options;
+use crate::{Result, hosts, paper, say};
 
 /// The size of the demonstration.
-#[derive(Args)]
 pub(crate) struct Size {
-    /// Demonstration: how many hosts.
-    #[arg(long, value_name = "N", default_value = "4", conflicts_with = "printer",
-        value_parser = clap::value_parser!(u16).range(1..=16))]
-    hosts: u16,
-    /// Demonstration: how many files each host has.
-    #[arg(long = "files", value_name = "N", default_value = "5", conflicts_with = "printer",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    files_each: u32,
-    /// Demonstration: how many lines each file has.
-    #[arg(long, value_name = "N", default_value = "200", conflicts_with = "printer",
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    lines: u32,
+    pub(crate) hosts: u16,
+    pub(crate) files_each: u32,
+    /// How many lines each file has.
+    pub(crate) lines: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self {
+            hosts: 4,
+            files_each: 5,
+            lines: 200,
+        }
+    }
 }
 
 /// Runs it, shows what came out, and fails if that is not as it must be.

@@ -5,35 +5,37 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
 use distlock::{Agent, Config, DistMutex};
 
 use crate::check::Report;
 use crate::document::Document;
+use crate::options::Options;
 use crate::printer::{self, PrinterUri};
-use crate::{Options, Result, clock, say};
+use crate::{Result, clock, say};
 
 /// Which lock, and how to come by it; without any of these, as `Agent::open` finds it.
-#[derive(Args)]
 pub(crate) struct LockOptions {
-    /// The lock's name.
-    #[arg(long = "lock", value_name = "NAME", default_value = "printer")]
     pub(crate) name: String,
-    /// As a member of the group in this file.
-    #[arg(long, value_name = "FILE", requires_all = ["id", "printer"], conflicts_with = "socket")]
-    config: Option<PathBuf>,
-    /// As this member.
-    #[arg(long, value_name = "N", requires = "config")]
-    id: Option<u16>,
-    /// Where the member keeps its state.
-    #[arg(long, value_name = "DIR", requires = "config")]
-    state_dir: Option<PathBuf>,
-    /// Through the agent of this host that listens here.
-    #[arg(long, value_name = "PATH", requires = "printer")]
-    socket: Option<PathBuf>,
-    /// The algorithm; it must be the lock's if the lock is in use.
-    #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
+    /// As a member of the group in this file, the one with the number `id`.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) id: Option<u16>,
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Through the agent of this host that listens here.
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            name: "printer".to_owned(),
+            algorithm: None,
+            config: None,
+            id: None,
+            state_dir: None,
+            socket: None,
+        }
+    }
 }
 
 impl LockOptions {

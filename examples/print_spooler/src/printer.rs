@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::document::Document;
 use crate::gate::REFUSED;
-use crate::{Options, Result, clock};
+use crate::options::Options;
+use crate::{Result, clock};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,12 +29,25 @@ pub(crate) enum PrinterUri {
 /// What goes into one IPP job. IPP keeps a job whole by itself; the lecture's printer takes each
 /// line in a message of its own, and keeps nothing whole.
 #[cfg(feature = "ipp")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jobs {
     /// A file, sent line by line.
     File,
     /// A line.
     Line,
+}
+
+#[cfg(feature = "ipp")]
+impl FromStr for Jobs {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "file" => Ok(Self::File),
+            "line" => Ok(Self::Line),
+            _ => Err("it is not file or line"),
+        }
+    }
 }
 
 impl FromStr for PrinterUri {
