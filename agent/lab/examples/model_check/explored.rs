@@ -11,8 +11,10 @@ use stateright::{Model, Property};
 use crate::words::words;
 
 /// A system as the library wants it.
-pub(crate) struct Explored<S> {
+pub(crate) struct Explored<S: System> {
     pub(crate) system: S,
+    /// Where it begins, if not at the world's beginning.
+    pub(crate) starts: Vec<Reached<S::State>>,
     /// Whether a state's actions are tried in an order of its own. Always the same one first, a
     /// search into the depth would see little of what the others do.
     pub(crate) shuffles: bool,
@@ -66,7 +68,10 @@ impl<S: System> Model for Explored<S> {
     type Action = S::Action;
 
     fn init_states(&self) -> Vec<Self::State> {
-        vec![Reached::State(self.system.start())]
+        if self.starts.is_empty() {
+            return vec![Reached::State(self.system.start())];
+        }
+        self.starts.clone()
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<S::Action>) {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use distlock_lab::model::ledger::{self, LedgerModel};
 use distlock_lab::model::locks::{Bounds, LockModel, Network, Weakness};
-use distlock_lab::model::views::{self, ViewModel};
+use distlock_lab::model::views::{self, Deciding, ViewModel};
 use distlock_protocol::Algorithm;
 
 use engines::Engines;
@@ -135,7 +135,10 @@ struct Views {
     /// Leaps of time.
     #[arg(long, default_value_t = 6)]
     leaps: u8,
-    /// Proposals for views.
+    /// What decides on views.
+    #[arg(long, default_value = "anybody")]
+    deciding: Decides,
+    /// Proposals for views, where anybody decides.
     #[arg(long, default_value_t = 2)]
     proposals: u8,
     /// Hosts that crash.
@@ -147,6 +150,24 @@ struct Views {
     /// Datagrams that come twice.
     #[arg(long, default_value_t = 1)]
     twice: u8,
+    /// Hosts that come back without their states, where Raft decides.
+    #[arg(long, default_value_t = 0)]
+    losses: u8,
+    /// Members that leave in order, where Raft decides.
+    #[arg(long, default_value_t = 0)]
+    departures: u8,
+    /// Times that an operator names other voters, where Raft decides.
+    #[arg(long, default_value_t = 0)]
+    revotes: u8,
+}
+
+/// What decides on views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Decides {
+    /// Any voter may propose any view, and be told of any, as by a log that lies.
+    Anybody,
+    /// Whoever leads, and Raft.
+    Raft,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -235,23 +256,34 @@ impl Views {
             proposals: self.proposals,
             crashes: self.crashes,
             restarts: self.restarts,
+            losses: self.losses,
+            departures: self.departures,
+            revotes: self.revotes,
             twice: self.twice,
         };
-        ViewModel::new(algorithm, self.members, bounds)
+        let deciding = match self.deciding {
+            Decides::Anybody => Deciding::Anybody,
+            Decides::Raft => Deciding::Raft,
+        };
+        ViewModel::new(algorithm, deciding, self.members, bounds)
     }
 
     /// The options that name it.
     fn key(&self, algorithm: Algorithm) -> String {
         format!(
-            "views --engine {algorithm} --members {} --rounds {} --leaps {} --proposals {} \
-             --crashes {} --restarts {} --twice {}",
+            "views --engine {algorithm} --deciding {} --members {} --rounds {} --leaps {} --proposals {} \
+             --crashes {} --restarts {} --twice {} --losses {} --departures {} --revotes {}",
+            self.deciding,
             self.members,
             self.rounds,
             self.leaps,
             self.proposals,
             self.crashes,
             self.restarts,
-            self.twice
+            self.twice,
+            self.losses,
+            self.departures,
+            self.revotes
         )
     }
 }
@@ -304,4 +336,4 @@ impl Locks {
     }
 }
 
-named!(Between, Without);
+named!(Between, Decides, Without);

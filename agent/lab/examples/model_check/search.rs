@@ -1,6 +1,8 @@
 //! Searches, and what they come to.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{JoinHandle, sleep};
@@ -28,6 +30,9 @@ pub(crate) struct Search {
     /// In which order.
     #[arg(long, global = true, default_value = "all")]
     order: Order,
+    /// With --order around: how many steps.
+    #[arg(long, global = true, default_value_t = 3)]
+    steps: usize,
     /// How many threads.
     #[arg(long, global = true, default_value_t = 1)]
     jobs: usize,
@@ -46,7 +51,10 @@ pub(crate) enum Order {
     /// Whole stories by chance, as many as have that many states in all. Those may be the same; but
     /// nothing is too far away.
     Walks,
-    /// One search after the other, each of that many states.
+    /// From each state of some whole stories that reach all there is to reach, everything that can happen
+    /// within a few steps.
+    Around,
+    /// One search after the other, but for the last, each of that many states.
     All,
 }
 
@@ -64,6 +72,7 @@ where
 {
     let model = |order| Explored {
         system: make(),
+        starts: Vec::new(),
         shuffles: order == Order::Deep,
         reached: AtomicU32::new(0),
         enough: AtomicBool::new(false),
@@ -77,6 +86,7 @@ where
         Order::Wide => &[Order::Wide],
         Order::Deep => &[Order::Deep],
         Order::Walks => &[Order::Walks],
+        Order::Around => &[Order::Around],
         Order::All => &[Order::Wide, Order::Deep, Order::Walks],
     };
     let mut missing: Option<Vec<&str>> = None;
@@ -106,11 +116,22 @@ where
     }
 }
 
-fn explore<S>(model: Explored<S>, key: &str, order: Order, search: &Search) -> Outcome
+fn explore<S>(mut model: Explored<S>, key: &str, order: Order, search: &Search) -> Outcome
 where
     S: System + Send + Sync + 'static,
 {
     let start = now();
+    let mut prefixes = Vec::new();
+    if order == Order::Around {
+        let harvest = Harvest::of(&model, search.states.unwrap_or(WALKED));
+        println!(
+            "{key} --order around: {} stories with {} states, after {} stories",
+            harvest.stories,
+            harvest.starts.len(),
+            harvest.told
+        );
+        (model.starts, prefixes) = (harvest.starts, harvest.prefixes);
+    }
     let builder = model.checker().threads(search.jobs.max(1));
     let builder = builder.finish_when(HasDiscoveries::AnyFailures);
     let outcome = match order {
@@ -120,8 +141,11 @@ where
             let builder = builder.target_state_count(states);
             finish(builder.spawn_simulation(0, Walker), None)
         }
+        // The library counts states, not steps.
+        Order::Around => finish(builder.target_max_depth(search.steps + 1).spawn_bfs(), None),
         Order::Wide | Order::All => finish(builder.spawn_bfs(), search.states),
     };
+    let outcome = outcome.told_from_the_beginning(&prefixes);
     let seconds = start.elapsed().as_secs_f64();
     let Outcome {
         distinct,
@@ -132,6 +156,7 @@ where
     } = outcome;
     let all = match order {
         Order::Walks => ", if no two are the same",
+        Order::Around => ", which are all there",
         _ if complete => ", which are all",
         _ => "",
     };
@@ -155,38 +180,150 @@ struct Outcome {
     missing: Vec<&'static str>,
 }
 
-/// Chooses what happens next by chance.
+impl Outcome {
+    /// A story that began at one of several states, as one from the world's beginning.
+    fn told_from_the_beginning(mut self, prefixes: &[Story]) -> Self {
+        if let Some((_, story)) = &mut self.story
+            && let Some(prefix) = prefixes.get(story.0[0])
+        {
+            let steps = story.0.drain(1..);
+            let whole = prefix.0.iter().copied().chain(steps).collect();
+            *story = Story(whole);
+        }
+        self
+    }
+}
+
+/// Whole stories that reach all there is to reach.
+struct Harvest<T> {
+    /// Their states, each once, and how each comes about.
+    starts: Vec<Reached<T>>,
+    prefixes: Vec<Story>,
+    /// How many there are, of how many that were told.
+    stories: usize,
+    told: u64,
+}
+
+impl<T: Clone + Hash + PartialEq> Harvest<T> {
+    /// Tells stories by chance, until each goal is reached or so many states were seen. Of each that reaches
+    /// something for the first time all is kept up to there.
+    fn of<S: System<State = T>>(model: &Explored<S>, enough: usize) -> Self {
+        let mut harvest = Self {
+            starts: Vec::new(),
+            prefixes: Vec::new(),
+            stories: 0,
+            told: 0,
+        };
+        let mut missing: Vec<u8> = model.system.goals().into_iter().map(|it| it.1).collect();
+        let mut known = HashSet::new();
+        let mut seen = 0;
+        while !missing.is_empty() && seen < enough {
+            let (states, choices) = walk(model, harvest.told);
+            harvest.told += 1;
+            seen += states.len();
+            let mut keeps = 0;
+            missing.retain(|goal| {
+                let reaches = |state: &Reached<T>| match state {
+                    Reached::State(state) => S::reached(state, *goal),
+                    Reached::Panic(_) => false,
+                };
+                let at = states.iter().position(reaches);
+                keeps = keeps.max(at.map_or(0, |at| at + 1));
+                at.is_none()
+            });
+            // What is broken is found where it is searched.
+            let is_broken = |state: &Reached<T>| match state {
+                Reached::State(state) => S::violation(state).is_some(),
+                Reached::Panic(_) => true,
+            };
+            if states.last().is_some_and(is_broken) {
+                keeps = states.len();
+                missing.clear();
+            }
+            harvest.stories += usize::from(keeps > 0);
+            for (at, state) in states.into_iter().enumerate().take(keeps) {
+                let mut hasher = DefaultHasher::new();
+                state.hash(&mut hasher);
+                if known.insert(hasher.finish()) {
+                    harvest.starts.push(state);
+                    harvest.prefixes.push(Story(choices[..=at].to_vec()));
+                }
+            }
+        }
+        harvest
+    }
+}
+
+/// One story to its end: its states, and the choices that lead to each.
+fn walk<S: System>(model: &Explored<S>, seed: u64) -> (Vec<Reached<S::State>>, Vec<usize>) {
+    let mut chance = Chance::new(seed);
+    let mut states = vec![Reached::State(model.system.start())];
+    let mut choices = vec![0];
+    let mut actions = Vec::new();
+    loop {
+        let state = states.last().expect("it begins");
+        actions.clear();
+        model.actions(state, &mut actions);
+        if actions.is_empty() {
+            return (states, choices);
+        }
+        let choice = chance.choose::<S>(&actions);
+        let Some(next) = model.next_state(state, actions[choice].clone()) else {
+            return (states, choices);
+        };
+        choices.push(choice);
+        states.push(next);
+    }
+}
+
+/// What happens next in one story, by chance.
+struct Chance {
+    choices: Choices,
+    boldness: Permille,
+}
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        let mut choices = Choices::new(seed);
+        let boldness = BOLDNESS[choices.index(BOLDNESS.len())];
+        Self { choices, boldness }
+    }
+
+    fn choose<S: System>(&mut self, actions: &[S::Action]) -> usize {
+        let mut choice = self.choices.index(actions.len());
+        // All that is left may be faults.
+        for _ in 0..4 {
+            if !S::is_misfortune(&actions[choice]) || self.choices.chance(self.boldness) {
+                break;
+            }
+            choice = self.choices.index(actions.len());
+        }
+        choice
+    }
+}
+
+/// Walks by chance.
 #[derive(Clone)]
 struct Walker;
 
 impl<S: System> Chooser<Explored<S>> for Walker {
-    type State = (Choices, Permille);
+    type State = Chance;
 
-    fn new_state(&self, seed: u64) -> Self::State {
-        let mut choices = Choices::new(seed);
-        let bold = BOLDNESS[choices.index(BOLDNESS.len())];
-        (choices, bold)
+    fn new_state(&self, seed: u64) -> Chance {
+        Chance::new(seed)
     }
 
-    fn choose_initial_state(&self, _: &mut Self::State, _: &[Reached<S::State>]) -> usize {
+    fn choose_initial_state(&self, _: &mut Chance, _: &[Reached<S::State>]) -> usize {
         0
     }
 
     fn choose_action(
         &self,
-        (choices, bold): &mut Self::State,
+        chance: &mut Chance,
         _: &Reached<S::State>,
         actions: &[S::Action],
     ) -> usize {
-        let mut choice = choices.index(actions.len());
-        // All that is left may be faults.
-        for _ in 0..4 {
-            if !S::is_misfortune(&actions[choice]) || choices.chance(*bold) {
-                break;
-            }
-            choice = choices.index(actions.len());
-        }
-        choice
+        chance.choose::<S>(actions)
     }
 }
 

@@ -2,11 +2,14 @@
 //! and a lock that the production table and an engine serve in the views that come of it.
 //!
 //! Every host is a member and a voter. The world begins with a view in force and a lease everywhere;
-//! what leads there has no faults. Then any voter may propose a step after what it knows to be
-//! certified, and any voter may be told of any proposed step, as by a log that lies: decided twice,
-//! late, or never. Hosts crash at any point, with or without what they were writing, and come back
-//! with what is on disk. Datagrams are lost, overtaken and, some, doubled; of those from one host to
-//! another that say the same kind of thing the newest is on its way. Links carry what engines say.
+//! what leads there has no faults. Then views come as in an agent ([`Deciding::Raft`]): whoever leads
+//! proposes what is needed, and Raft decides it. Or any voter may propose a step after what it knows to be
+//! certified, and any voter may be told of any proposed step, as by a log that lies
+//! ([`Deciding::Anybody`]): decided twice, late, or never. Hosts crash at any point, with or without what
+//! they were writing, and come back with what is on disk, or, under Raft, with nothing; there members also
+//! leave in order, and an operator names other voters. Datagrams are lost, overtaken and, some, doubled; of
+//! those from one host to another that say the same kind of thing the newest is on its way. Links carry
+//! what engines say.
 //!
 //! Time is abstract. Real time stands still while things happen, and passes in leaps: by a quarter
 //! of a lease, or to the next moment at which a lease ends or has been waited for. Each host's clock
@@ -24,12 +27,13 @@ use std::sync::OnceLock;
 
 use self::checker::Checker;
 use self::host::{Air, Caller, Flight, Host, LEASE};
+pub use self::log::Deciding;
 use self::turn::Turn;
 use super::locks::{Letter, Network, Post, SeatCaller};
 use super::pool::{Pool, Shared};
 use super::{Goal, Seen, System, nodes, place, within_reach};
 use crate::checkers::Violation;
-use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange};
+use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
 use distlock_protocol::{Algorithm, NodeId, Time};
 
 /// How many times what may happen.
@@ -39,12 +43,18 @@ pub struct Bounds {
     pub rounds: u8,
     /// Leaps of time.
     pub leaps: u8,
-    /// Proposals for views.
+    /// Proposals for views, where anybody decides.
     pub proposals: u8,
     /// Hosts that crash.
     pub crashes: u8,
     /// Hosts that come back.
     pub restarts: u8,
+    /// Hosts that come back without their states, where Raft decides.
+    pub losses: u8,
+    /// Members that leave in order, where Raft decides.
+    pub departures: u8,
+    /// Times that an operator leaves a voter out, or takes it in again, where Raft decides.
+    pub revotes: u8,
     /// Datagrams that come twice.
     pub twice: u8,
 }
@@ -54,11 +64,15 @@ pub struct Bounds {
 pub struct ViewModel {
     /// How the lock is served.
     pub algorithm: Algorithm,
+    /// What decides on views.
+    pub deciding: Deciding,
     /// How many hosts there are.
     pub hosts: u16,
     /// How much of everything.
     pub bounds: Bounds,
     start: OnceLock<State>,
+    /// What is in force when the world begins.
+    first: OnceLock<ViewConfig>,
     pool: Pools,
 }
 
@@ -75,12 +89,14 @@ struct Pools {
 
 impl ViewModel {
     /// A model of that many hosts.
-    pub fn new(algorithm: Algorithm, hosts: u16, bounds: Bounds) -> Self {
+    pub fn new(algorithm: Algorithm, deciding: Deciding, hosts: u16, bounds: Bounds) -> Self {
         Self {
             algorithm,
+            deciding,
             hosts,
             bounds,
             start: OnceLock::new(),
+            first: OnceLock::new(),
             pool: Pools::default(),
         }
     }
@@ -129,6 +145,10 @@ const LAPSED: Goal = 4;
 const EXCLUDED: Goal = 5;
 const RIVALS: Goal = 6;
 const ENDORSED_REBORN: Goal = 7;
+const ANOTHER_LEADS: Goal = 8;
+const OTHER_VOTERS: Goal = 9;
+const REPLACED: Goal = 10;
+const DEPARTED: Goal = 11;
 
 /// What a proposal changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +168,12 @@ pub enum Action {
     Crash(NodeId, bool),
     /// It comes back.
     Restart(NodeId),
+    /// It comes back with an empty disk.
+    Lose(NodeId),
+    /// A member leaves in order.
+    Depart(NodeId),
+    /// An operator says at a host that another is to vote, or not to.
+    Revote(NodeId, NodeId),
     /// Real time passes: a quarter of a lease.
     Quarter,
     /// Real time passes, until a lease ends or has been waited for.
@@ -195,8 +221,11 @@ impl System for ViewModel {
     }
 
     fn is_misfortune(action: &Action) -> bool {
-        use Action::{Crash, Leap, Propose, Quarter};
-        matches!(action, Crash(..) | Quarter | Leap | Propose(..))
+        use Action::{Crash, Depart, Leap, Lose, Propose, Quarter, Revote};
+        matches!(
+            action,
+            Crash(..) | Quarter | Leap | Propose(..) | Lose(..) | Depart(..) | Revote(..)
+        )
     }
 
     fn violation(state: &State) -> Option<&Violation> {
@@ -209,9 +238,13 @@ impl System for ViewModel {
             crashes,
             restarts,
             leaps,
+            losses,
+            departures,
+            revotes,
             ..
         } = self.bounds;
-        let views = proposals > 0;
+        let by_raft = self.deciding == Deciding::Raft;
+        let views = by_raft || proposals > 0;
         within_reach([
             (true, "somebody enters", ENTERED),
             (views, "another view comes into force", NEXT_VIEW),
@@ -224,7 +257,7 @@ impl System for ViewModel {
             (leaps > 3, "a lease ends under one who is inside", LAPSED),
             (views, "a member learns that it is excluded", EXCLUDED),
             (
-                proposals > 1,
+                !by_raft && proposals > 1,
                 "voters endorse different views of an epoch",
                 RIVALS,
             ),
@@ -232,6 +265,26 @@ impl System for ViewModel {
                 views && restarts > 0,
                 "a voter endorses in another incarnation",
                 ENDORSED_REBORN,
+            ),
+            (
+                by_raft && crashes > 0 && leaps > 3,
+                "another voter leads to a view",
+                ANOTHER_LEADS,
+            ),
+            (
+                by_raft && revotes > 0,
+                "a view has other voters",
+                OTHER_VOTERS,
+            ),
+            (
+                by_raft && losses > 0,
+                "a voter that lost its state is replaced",
+                REPLACED,
+            ),
+            (
+                by_raft && departures > 0,
+                "a view is without a member that left",
+                DEPARTED,
             ),
         ])
     }
@@ -252,7 +305,12 @@ impl ViewModel {
                     }
                     out.push(Action::Crash(node, false));
                 }
-                None if state.left.restarts > 0 => out.push(Action::Restart(node)),
+                None if state.left.restarts > 0 => {
+                    out.push(Action::Restart(node));
+                    if state.left.losses > 0 {
+                        out.push(Action::Lose(node));
+                    }
+                }
                 _ => {}
             }
         }
@@ -268,6 +326,7 @@ impl ViewModel {
                 continue;
             };
             if state.left.proposals > 0
+                && self.deciding == Deciding::Anybody
                 && let Some(step) = running.quorum.certified()
             {
                 let others = step.view_config.members.iter().map(|its| its.node);
@@ -291,6 +350,12 @@ impl ViewModel {
         if host.is_due(state.now) {
             out.push(Action::Wake(node));
         }
+        if running.departs {
+            return;
+        }
+        if state.left.revotes > 0 {
+            out.extend(nodes(self.hosts).map(|voter| Action::Revote(node, voter)));
+        }
         match running.caller {
             Caller::Inside => out.push(Action::Leave(node)),
             Caller::Outside
@@ -300,6 +365,11 @@ impl ViewModel {
                 out.push(Action::Want(node));
             }
             _ => {}
+        }
+        let is_idle =
+            running.caller == Caller::Outside && running.seat.caller() == SeatCaller::Idle;
+        if is_idle && state.left.departures > 0 {
+            out.push(Action::Depart(node));
         }
     }
 

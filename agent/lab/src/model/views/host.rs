@@ -6,13 +6,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::log::Mute;
+use super::log::{Deciding, Logs};
 use crate::checkers::Process;
 use crate::clock::Clock;
 use crate::model::locks::Seat;
 use crate::model::member;
 use crate::model::pool::Shared;
 use distlock_protocol::membership::Action;
+use distlock_protocol::membership::quorum::log::Body;
 use distlock_protocol::membership::quorum::{
     Affiliation, Quorum, QuorumConfig, QuorumMessage, RecoveredState, VoterRecord,
 };
@@ -34,11 +35,13 @@ pub(super) struct Host {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Running {
-    pub(super) quorum: Quorum<Mute>,
+    pub(super) quorum: Quorum<Logs>,
     pub(super) seat: Seat,
     /// What is on its way to the disk.
     pub(super) writing: Option<Box<VoterRecord>>,
     pub(super) caller: Caller,
+    /// Whether it has said that it leaves.
+    pub(super) departs: bool,
 }
 
 /// A caller that its lock has let in is inside only as long as there is a lease.
@@ -56,7 +59,13 @@ impl Host {
     }
 
     /// Begins the next incarnation with what is on disk.
-    pub(super) fn start(&mut self, now: Time, hosts: u16, algorithm: Algorithm) -> Vec<Action> {
+    pub(super) fn start(
+        &mut self,
+        now: Time,
+        hosts: u16,
+        algorithm: Algorithm,
+        deciding: Deciding,
+    ) -> Vec<Action> {
         self.process.incarnation += 1;
         let me = member(self.process);
         let all: BTreeSet<NodeId> = (1..=hosts).filter_map(NodeId::new).collect();
@@ -76,13 +85,18 @@ impl Host {
         let local = self.clock.shows(now);
         let new = || Affiliation::new(me.incarnation);
         let affiliation = self.affiliation.get_or_insert_with(new).clone();
-        let mut quorum = Quorum::new((me, affiliation), config, before, Mute, local);
+        let logs = Logs {
+            deciding,
+            node: me.node,
+        };
+        let mut quorum = Quorum::new((me, affiliation), config, before, logs, local);
         let actions = quorum.timeout(local);
         self.running = Some(Running {
             quorum,
             seat: Seat::new(me, algorithm),
             writing: None,
             caller: Caller::Outside,
+            departs: false,
         });
         actions
     }
@@ -122,7 +136,15 @@ impl Air {
             QuorumMessage::Flush(_) => 5,
             QuorumMessage::Summary { .. } => 6,
             QuorumMessage::Install { .. } => 7,
-            QuorumMessage::Log { .. } => 8,
+            QuorumMessage::Log { message, .. } => match message.body {
+                Body::Vote { .. } => 8,
+                Body::Voted { .. } => 14,
+                Body::Append { .. } => 15,
+                Body::Appended { .. } => 16,
+                Body::Install(_) => 17,
+                Body::Retired(_) => 18,
+                Body::TakeOver => 19,
+            },
             QuorumMessage::ChangeRequest(_) => 9,
             QuorumMessage::Cluster(_) => 10,
             QuorumMessage::Founding(_) => 11,

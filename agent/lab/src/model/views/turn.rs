@@ -7,15 +7,17 @@ use alloc::vec::Vec;
 use super::checker::Checker;
 use super::host::{Air, Running};
 use super::{
-    Action, CRASHED_INSIDE, Caller, Change, ENDORSED_REBORN, ENTERED, EXCLUDED, Flight, Host,
-    LAPSED, LEASE, NEXT_VIEW, Plans, RIVALS, State, TAKEN_OVER, ViewModel,
+    ANOTHER_LEADS, Action, CRASHED_INSIDE, Caller, Change, DEPARTED, ENDORSED_REBORN, ENTERED,
+    EXCLUDED, Flight, Host, LAPSED, LEASE, NEXT_VIEW, OTHER_VOTERS, Plans, REPLACED, RIVALS, State,
+    TAKEN_OVER, ViewModel,
 };
 use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
 use crate::model::locks::{Letter, Network, Post, Said};
+use crate::model::pool::Shared;
 use crate::model::{Goal, Seen, member, nodes, place};
-use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
-use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
+use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig, Voter};
+use distlock_protocol::membership::{Action as Effect, Member, View, ViewMessage};
 use distlock_protocol::{Event, NodeId, Release, Time};
 
 type Checked = Result<(), Violation>;
@@ -86,6 +88,10 @@ pub(super) fn begin(model: &ViewModel) -> State {
         if state.hosts.iter().all(|host| is_ready(host)) {
             state.left = model.bounds;
             state.seen = Seen::default();
+            let running = state.hosts[0].running.as_ref();
+            let certified = running.and_then(|it| it.quorum.certified());
+            let first = certified.expect("it is ready").view_config.clone();
+            model.first.set(first).expect("there is one beginning");
             return state;
         }
         state.now = state.now + LEASE / 20;
@@ -131,6 +137,21 @@ impl<'a> Turn<'a> {
                 Ok(())
             }
             Action::Restart(node) => self.restart(node),
+            Action::Lose(node) => {
+                self.state.left.losses -= 1;
+                let mut host = self.take(node);
+                (host.disk, host.affiliation) = (None, None);
+                self.put(host);
+                self.restart(node)
+            }
+            Action::Depart(node) => {
+                self.state.left.departures -= 1;
+                self.input(node, |running, local| {
+                    running.departs = true;
+                    running.quorum.leave(local)
+                })
+            }
+            Action::Revote(node, voter) => self.revote(node, voter),
             Action::Quarter => self.pass(now + LEASE / 4),
             Action::Leap => {
                 let next = self.state.next_moment();
@@ -220,10 +241,36 @@ impl<'a> Turn<'a> {
         post.retain(|from, _, _| from != node);
         self.state.post = self.model.pool.posts.share(post);
         let mut host = self.take(node);
-        let (hosts, algorithm) = (self.model.hosts, self.model.algorithm);
-        let effects = host.start(self.state.now, hosts, algorithm);
+        let ViewModel {
+            hosts,
+            algorithm,
+            deciding,
+            ..
+        } = *self.model;
+        let effects = host.start(self.state.now, hosts, algorithm, deciding);
         self.put(host);
         self.carry_out(node, effects)
+    }
+
+    /// As `distlock members voters`: all that are to vote are named.
+    fn revote(&mut self, node: NodeId, voter: NodeId) -> Checked {
+        self.state.left.revotes -= 1;
+        self.input(node, |running, local| {
+            let certified = running.quorum.certified();
+            let wanted = certified.map(|it| it.view_config.overrides.voters.clone());
+            let Some(mut voters) = wanted else {
+                return Vec::new();
+            };
+            if !voters.remove(&voter) {
+                voters.insert(voter);
+            }
+            if voters.is_empty() {
+                return Vec::new();
+            }
+            running
+                .quorum
+                .change(local, distlock_protocol::Change::Voters(voters))
+        })
     }
 
     fn pass(&mut self, until: Time) -> Checked {
@@ -362,10 +409,9 @@ impl<'a> Turn<'a> {
             }
             Effect::Install(view, table) => {
                 self.checker.installs(now, process, &view, &table)?;
-                if !self.state.plans.0.is_empty() {
-                    self.note(NEXT_VIEW);
-                }
                 said = running.seat.install(&view, &table);
+                let certified = running.quorum.certified().map(|it| it.view_config.clone());
+                self.note_view(&view, certified);
             }
             Effect::Lift => said = running.seat.lift(),
             Effect::Lease(until) => self.checker.extends(now, process, until)?,
@@ -395,6 +441,39 @@ impl<'a> Turn<'a> {
         Ok(more)
     }
 
+    /// A view has come into force; `certified`: the newest that is known to be certified there.
+    fn note_view(&mut self, view: &View, certified: Option<ViewConfig>) {
+        let Some(first) = self.model.first.get() else {
+            return;
+        };
+        if view.epoch <= first.epoch {
+            return;
+        }
+        self.note(NEXT_VIEW);
+        let departs = |host: &Host| host.running.as_ref().is_some_and(|it| it.departs);
+        let has_departed =
+            |host: &Shared<Host>| departs(host) && !view.nodes().any(|node| node == host.node());
+        if self.state.hosts.iter().any(has_departed) {
+            self.note(DEPARTED);
+        }
+        let Some(config) = certified.filter(|config| config.epoch == view.epoch) else {
+            return;
+        };
+        if config.coordinator.node != first.coordinator.node {
+            self.note(ANOTHER_LEADS);
+        }
+        let voters = |config: &ViewConfig| -> BTreeSet<NodeId> {
+            config.voters.iter().map(|voter| voter.node).collect()
+        };
+        if voters(&config) != voters(first) {
+            self.note(OTHER_VOTERS);
+        }
+        let is_new = |voter: &Voter| voter.birth.0 > 1;
+        if config.voters.iter().any(is_new) {
+            self.note(REPLACED);
+        }
+    }
+
     fn send(&mut self, process: Process, to: NodeId, message: QuorumMessage) -> Checked {
         if let QuorumMessage::Status(status) = &message
             && let Some(endorsement) = status.endorsed
@@ -406,10 +485,9 @@ impl<'a> Turn<'a> {
             if checker.endorsements.has_rivals(endorsement.epoch) {
                 self.note(RIVALS);
             }
-            let first = self.state.plans.0.first();
-            let planned =
-                first.is_some_and(|(step, _)| endorsement.epoch >= step.view_config.epoch);
-            if process.incarnation > 1 && planned {
+            let first = self.model.first.get();
+            let is_later = first.is_some_and(|first| endorsement.epoch > first.epoch);
+            if process.incarnation > 1 && is_later {
                 self.note(ENDORSED_REBORN);
             }
         }

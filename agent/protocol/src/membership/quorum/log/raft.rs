@@ -45,7 +45,7 @@ pub use timing::Timing;
 const SLOWER_EVERY: u64 = 64;
 
 /// A voter's log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RaftLog<L = Noraft> {
     me: VoterId,
     timing: Timing,
@@ -75,7 +75,7 @@ pub struct RaftLog<L = Noraft> {
 }
 
 /// What a leader knows besides.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Leading {
     since: Time,
     /// When followers last answered.

@@ -33,7 +33,7 @@ impl Mark {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outbox {
     /// What the last record has.
     saved: Option<Mark>,
