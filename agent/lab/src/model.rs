@@ -43,6 +43,12 @@ pub trait System {
     /// too soon much else does not.
     fn is_misfortune(action: &Self::Action) -> bool;
 
+    /// At whom it happens, where random walks should leave one behind at times: what a member misses that
+    /// stands still, it takes many steps of the others to show.
+    fn happens_at(_action: &Self::Action) -> Option<NodeId> {
+        None
+    }
+
     /// The rule that was broken on the way to `state`.
     fn violation(state: &Self::State) -> Option<&Violation>;
 

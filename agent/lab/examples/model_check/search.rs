@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use distlock_lab::choices::{Choices, Permille};
 use distlock_lab::model::System;
+use distlock_protocol::NodeId;
 use stateright::{Checker, Chooser, HasDiscoveries, Model};
 
 use crate::explored::{Explored, Reached};
@@ -20,6 +21,10 @@ use crate::words::tell;
 const WALKED: usize = 1_000_000;
 /// How many of a thousand faults a random walk does not think over: one of these for each.
 const BOLDNESS: [Permille; 3] = [10, 100, 400];
+/// How many of a thousand steps of a walk have another member left behind, or none; and how many of its own
+/// that one takes nevertheless.
+const CHANGING: Permille = 20;
+const TARDY: Permille = 20;
 
 /// How a world is explored.
 #[derive(Debug, Args)]
@@ -280,20 +285,34 @@ fn walk<S: System>(model: &Explored<S>, seed: u64) -> (Vec<Reached<S::State>>, V
 struct Chance {
     choices: Choices,
     boldness: Permille,
+    /// Who is left behind.
+    slow: Option<NodeId>,
 }
 
 impl Chance {
     fn new(seed: u64) -> Self {
         let mut choices = Choices::new(seed);
         let boldness = BOLDNESS[choices.index(BOLDNESS.len())];
-        Self { choices, boldness }
+        Self {
+            choices,
+            boldness,
+            slow: None,
+        }
     }
 
     fn choose<S: System>(&mut self, actions: &[S::Action]) -> usize {
+        if self.choices.chance(CHANGING) {
+            let someone = &actions[self.choices.index(actions.len())];
+            self.slow = S::happens_at(someone).filter(|_| self.choices.chance(500));
+        }
         let mut choice = self.choices.index(actions.len());
-        // All that is left may be faults.
-        for _ in 0..4 {
-            if !S::is_misfortune(&actions[choice]) || self.choices.chance(self.boldness) {
+        // All that is left may be faults, or happen at the one who is left behind.
+        for _ in 0..6 {
+            let action = &actions[choice];
+            let is_late = self.slow.is_some() && self.slow == S::happens_at(action);
+            let shuns = is_late && !self.choices.chance(TARDY)
+                || S::is_misfortune(action) && !self.choices.chance(self.boldness);
+            if !shuns {
                 break;
             }
             choice = self.choices.index(actions.len());

@@ -228,6 +228,15 @@ impl System for ViewModel {
         )
     }
 
+    fn happens_at(action: &Action) -> Option<NodeId> {
+        use Action::{Arrive, Carry, Depart, Leave, Wake, Want, Written};
+        match *action {
+            Wake(node) | Want(node) | Leave(node) | Depart(node) | Written(node) => Some(node),
+            Arrive(_, to, ..) | Carry(_, to) => Some(to),
+            _ => None,
+        }
+    }
+
     fn violation(state: &State) -> Option<&Violation> {
         state.broken.as_deref()
     }

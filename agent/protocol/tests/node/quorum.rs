@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{Absence, Algorithm, Event, Failure, Previous, Refusal, Release, Wait};
+use distlock_protocol::{
+    Absence, Algorithm, Event, Failure, Missing, Previous, Refusal, Release, Wait,
+};
 
 use crate::group::{FOUNDING, Group, missing, ms, node};
 
@@ -204,6 +206,30 @@ fn a_member_that_leaves_is_gone_at_once() {
             assert_eq!(group.members(2).len(), 2);
         }
     }
+}
+
+/// What is missing is told when it has been for a lease, again when it is others, and when nothing is.
+#[test]
+fn who_is_missing_is_told_once() {
+    let mut group = group(3, Algorithm::Manager);
+    let told = |group: &Group| -> Vec<Vec<Missing>> {
+        let told = group
+            .events
+            .iter()
+            .filter_map(|(whose, event)| match event {
+                Event::Quorum(quorum) if *whose == node(1) => Some(quorum.missing.clone()),
+                _ => None,
+            });
+        told.collect()
+    };
+    group.events.clear();
+    group.isolate(1);
+    group.run(ms(10_000));
+    let both = missing(&[2, 3], Absence::Silent);
+    assert_eq!(told(&group), [both.clone()]);
+    group.heal();
+    group.run(ms(5000));
+    assert_eq!(told(&group), [both, Vec::new()]);
 }
 
 /// The minority's lease ends, its holder hears of it, the majority goes on; then all are together.
