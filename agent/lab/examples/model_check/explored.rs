@@ -112,7 +112,7 @@ impl<S: System> Model for Explored<S> {
             Self::keeps::<5>,
             Self::keeps::<6>,
         ];
-        let goals: [fn(&Self, &Self::State) -> bool; 12] = [
+        let goals: [fn(&Self, &Self::State) -> bool; 13] = [
             Self::reaches::<0>,
             Self::reaches::<1>,
             Self::reaches::<2>,
@@ -125,6 +125,7 @@ impl<S: System> Model for Explored<S> {
             Self::reaches::<9>,
             Self::reaches::<10>,
             Self::reaches::<11>,
+            Self::reaches::<12>,
         ];
         let always = RULES.iter().zip(rules);
         let always = always.map(|((_, name), keeps)| Property::always(name, keeps));

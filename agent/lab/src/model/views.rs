@@ -149,6 +149,7 @@ const ANOTHER_LEADS: Goal = 8;
 const OTHER_VOTERS: Goal = 9;
 const REPLACED: Goal = 10;
 const DEPARTED: Goal = 11;
+const WAITED: Goal = 12;
 
 /// What a proposal changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +280,11 @@ impl System for ViewModel {
                 by_raft && crashes > 0 && leaps > 3,
                 "another voter leads to a view",
                 ANOTHER_LEADS,
+            ),
+            (
+                by_raft && crashes > 0 && restarts > 0 && losses == 0 && leaps > 3,
+                "a view waits for the lease of one who crashed inside",
+                WAITED,
             ),
             (
                 by_raft && revotes > 0,

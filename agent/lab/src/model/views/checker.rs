@@ -71,6 +71,12 @@ impl Checker {
         self.check(now)
     }
 
+    /// Whether one of these is inside.
+    pub(super) fn is_inside(&self, now: Time, which: impl Fn(&Process) -> bool) -> bool {
+        let mut inside = self.inside.iter();
+        inside.any(|(process, it)| which(process) && it.clock.shows(now) < it.until)
+    }
+
     fn check(&mut self, now: Time) -> Result<(), Violation> {
         let valid = |inside: &Inside| inside.clock.shows(now) < inside.until;
         let names: Vec<String> = self

@@ -9,7 +9,7 @@ use super::host::{Air, Running};
 use super::{
     ANOTHER_LEADS, Action, CRASHED_INSIDE, Caller, Change, DEPARTED, ENDORSED_REBORN, ENTERED,
     EXCLUDED, Flight, Host, LAPSED, LEASE, NEXT_VIEW, OTHER_VOTERS, Plans, REPLACED, RIVALS, State,
-    TAKEN_OVER, ViewModel,
+    TAKEN_OVER, ViewModel, WAITED,
 };
 use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
@@ -363,7 +363,17 @@ impl<'a> Turn<'a> {
             return Ok(());
         };
         let effects = give(running, local);
+        let waits = running.quorum.waits_until(local);
         self.put(host);
+        let is_gone = |process: &Process| {
+            let host = self.state.host(process.node);
+            host.process != *process || host.running.is_none()
+        };
+        if waits.is_some_and(|until| until > local)
+            && self.checker.is_inside(self.state.now, is_gone)
+        {
+            self.note(WAITED);
+        }
         self.carry_out(node, effects)
     }
 
