@@ -33,6 +33,7 @@ macro_rules! named {
 #[path = "../support/engines.rs"]
 mod engines;
 mod explored;
+mod harvest;
 mod search;
 #[path = "../support/words.rs"]
 mod words;
@@ -207,6 +208,11 @@ fn run(options: &Options) -> Result<(), Error> {
             }
         }
         World::Views(world) => {
+            if world.deciding == Decides::Anybody && world.has_what_raft_decides() {
+                return Err(Error::Options(
+                    "--losses, --departures and --revotes are for --deciding raft",
+                ));
+            }
             for algorithm in &world.engine.0 {
                 let key = world.key(*algorithm);
                 check(|| world.model(*algorithm), &key, &options.search, false)?;
@@ -249,6 +255,10 @@ impl Ledgers {
 }
 
 impl Views {
+    fn has_what_raft_decides(&self) -> bool {
+        [self.losses, self.departures, self.revotes] != [0; 3]
+    }
+
     fn model(&self, algorithm: Algorithm) -> ViewModel {
         let bounds = views::Bounds {
             rounds: self.rounds,

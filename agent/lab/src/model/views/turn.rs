@@ -1,106 +1,27 @@
 //! One step from a state to the next.
 
+mod beginning;
+mod goals;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+pub(super) use self::beginning::begin;
 use super::checker::Checker;
-use super::host::{Air, Running};
+use super::host::Running;
 use super::{
-    ANOTHER_LEADS, Action, CRASHED_INSIDE, Caller, Change, DEPARTED, ENDORSED_REBORN, ENTERED,
-    EXCLUDED, Flight, Host, LAPSED, LEASE, NEXT_VIEW, OTHER_VOTERS, Plans, REPLACED, RIVALS, State,
-    TAKEN_OVER, ViewModel, WAITED,
+    Action, CRASHED_INSIDE, Caller, Change, ENDORSED_REBORN, ENTERED, EXCLUDED, Flight, Host,
+    LAPSED, LEASE, RIVALS, State, TAKEN_OVER, ViewModel,
 };
 use crate::checkers::{Process, Violation, violation};
-use crate::clock::Clock;
-use crate::model::locks::{Letter, Network, Post, Said};
-use crate::model::pool::Shared;
-use crate::model::{Goal, Seen, member, nodes, place};
-use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig, Voter};
-use distlock_protocol::membership::{Action as Effect, Member, View, ViewMessage};
+use crate::model::locks::{Letter, Network, Said};
+use crate::model::{Goal, member, place};
+use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
+use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, NodeId, Release, Time};
 
 type Checked = Result<(), Violation>;
-
-/// How much a clock gains or loses at most, in millionths; W allows for 100,000.
-const DRIFT: i32 = 99_999;
-
-/// The first view is in force everywhere, with a lease everywhere.
-pub(super) fn begin(model: &ViewModel) -> State {
-    let pool = &model.pool;
-    let drifts = [DRIFT, -DRIFT, 0];
-    let hosts = nodes(model.hosts).zip(drifts).map(|(node, drift_ppm)| {
-        pool.hosts.share(Host {
-            process: Process {
-                node,
-                incarnation: 0,
-            },
-            clock: Clock {
-                drift_ppm,
-                ..Clock::default()
-            },
-            disk: None,
-            affiliation: None,
-            running: None,
-        })
-    });
-    let mut state = State {
-        now: Time::ZERO + LEASE,
-        hosts: hosts.collect(),
-        air: pool.airs.share(Air::default()),
-        post: pool.posts.share(Post::default()),
-        plans: pool.plans.share(Plans::default()),
-        left: model.bounds,
-        checker: pool.checkers.share(Checker::default()),
-        broken: None,
-        seen: Seen::default(),
-    };
-    let step = |state: &State, action| Turn::new(model, state).finish(|turn| turn.play(action));
-    state.left.restarts = u8::MAX;
-    for node in nodes(model.hosts) {
-        state = step(&state, Action::Restart(node));
-    }
-    // Everything happens at once, and then time passes.
-    for _ in 0..200 {
-        for _ in 0..10_000 {
-            let written = nodes(model.hosts).find(|node| {
-                let running = state.host(*node).running.as_ref();
-                running.is_some_and(|running| running.writing.is_some())
-            });
-            let arrives = state.air.flights().next();
-            let next = written.map(Action::Written);
-            let arrive = |(from, to, kind)| Action::Arrive(from, to, kind, false);
-            let Some(next) = next.or(arrives.map(arrive)) else {
-                break;
-            };
-            state = step(&state, next);
-        }
-        assert!(state.broken.is_none(), "{:?}", state.broken);
-        let is_ready = |host: &Host| {
-            let view = host.running.as_ref().and_then(|it| it.quorum.view());
-            view.is_some_and(|view| view.members.len() == state.hosts.len())
-                && host.lease_ends().is_some_and(|at| at > state.now)
-                && host
-                    .running
-                    .as_ref()
-                    .is_some_and(|it| it.quorum.certified().is_some())
-        };
-        if state.hosts.iter().all(|host| is_ready(host)) {
-            state.left = model.bounds;
-            state.seen = Seen::default();
-            let running = state.hosts[0].running.as_ref();
-            let certified = running.and_then(|it| it.quorum.certified());
-            let first = certified.expect("it is ready").view_config.clone();
-            model.first.set(first).expect("there is one beginning");
-            return state;
-        }
-        state.now = state.now + LEASE / 20;
-        for node in nodes(model.hosts) {
-            state = step(&state, Action::Wake(node));
-        }
-    }
-    unreachable!("a group without faults comes to a view")
-}
 
 /// A state that is being changed.
 pub(super) struct Turn<'a> {
@@ -365,14 +286,8 @@ impl<'a> Turn<'a> {
         let effects = give(running, local);
         let waits = running.quorum.waits_until(local);
         self.put(host);
-        let is_gone = |process: &Process| {
-            let host = self.state.host(process.node);
-            host.process != *process || host.running.is_none()
-        };
-        if waits.is_some_and(|until| until > local)
-            && self.checker.is_inside(self.state.now, is_gone)
-        {
-            self.note(WAITED);
+        if waits.is_some_and(|until| until > local) {
+            self.note_wait();
         }
         self.carry_out(node, effects)
     }
@@ -449,39 +364,6 @@ impl<'a> Turn<'a> {
         self.put(host);
         self.said(node, said)?;
         Ok(more)
-    }
-
-    /// A view has come into force; `certified`: the newest that is known to be certified there.
-    fn note_view(&mut self, view: &View, certified: Option<ViewConfig>) {
-        let Some(first) = self.model.first.get() else {
-            return;
-        };
-        if view.epoch <= first.epoch {
-            return;
-        }
-        self.note(NEXT_VIEW);
-        let departs = |host: &Host| host.running.as_ref().is_some_and(|it| it.departs);
-        let has_departed =
-            |host: &Shared<Host>| departs(host) && !view.nodes().any(|node| node == host.node());
-        if self.state.hosts.iter().any(has_departed) {
-            self.note(DEPARTED);
-        }
-        let Some(config) = certified.filter(|config| config.epoch == view.epoch) else {
-            return;
-        };
-        if config.coordinator.node != first.coordinator.node {
-            self.note(ANOTHER_LEADS);
-        }
-        let voters = |config: &ViewConfig| -> BTreeSet<NodeId> {
-            config.voters.iter().map(|voter| voter.node).collect()
-        };
-        if voters(&config) != voters(first) {
-            self.note(OTHER_VOTERS);
-        }
-        let is_new = |voter: &Voter| voter.birth.0 > 1;
-        if config.voters.iter().any(is_new) {
-            self.note(REPLACED);
-        }
     }
 
     fn send(&mut self, process: Process, to: NodeId, message: QuorumMessage) -> Checked {
