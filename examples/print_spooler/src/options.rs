@@ -32,13 +32,13 @@ Where to print:
 
 The lock; without --config or --socket it is the one that Agent::open finds:
   --lock NAME                its name [printer]
-  --algorithm NAME           its algorithm, which must be that of a lock in use
+  --algorithm NAME           its algorithm; while the lock is in use it must be the one in use
   --config FILE --id N       be this member of the group in FILE
   --state-dir DIR            where the member keeps its state
   --socket PATH              through the agent of this host that listens here
   --no-lock                  print without the lock, to see what it is for
 
-The printer of --serve, which takes raw TCP, and that of the demonstration:
+With --serve (a printer that takes raw TCP), and for the printer of the demonstration:
   --output FILE              print to FILE, line by line
   --line-time SECONDS        the time that a line takes [0.0001]
   --fences FILE              with --serve: refuse a file whose fence is lower than one that was printed;

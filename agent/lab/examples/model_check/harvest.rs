@@ -29,8 +29,8 @@ pub(crate) struct Harvest<T> {
 }
 
 impl<T: Clone + Hash + PartialEq> Harvest<T> {
-    /// Tells stories by chance, until each goal is reached or so many states were seen. Of each that reaches
-    /// something for the first time all is kept up to there.
+    /// Walks by chance until each goal is reached, or `enough` states were seen. A story that reaches a goal
+    /// for the first time is kept, up to the state in which it does.
     pub(crate) fn of<S: System<State = T>>(model: &Explored<S>, enough: usize) -> Self {
         let mut harvest = Self {
             starts: Vec::new(),
@@ -104,7 +104,7 @@ fn walk<S: System>(model: &Explored<S>, seed: u64) -> (Vec<Reached<S::State>>, V
 pub(crate) struct Chance {
     choices: Choices,
     boldness: Permille,
-    /// Who is left behind.
+    /// The member that is left behind.
     slow: Option<NodeId>,
 }
 
@@ -125,7 +125,7 @@ impl Chance {
             self.slow = S::happens_at(someone).filter(|_| self.choices.chance(500));
         }
         let mut choice = self.choices.index(actions.len());
-        // All that is left may be faults, or happen at the one who is left behind.
+        // Every action may be a fault, or happen at the member that is left behind.
         for _ in 0..6 {
             let action = &actions[choice];
             let is_late = self.slow.is_some() && self.slow == S::happens_at(action);

@@ -25,7 +25,7 @@ pub(crate) struct Search {
     /// In which order.
     #[arg(long, global = true, default_value = "all")]
     order: Order,
-    /// With --order around: how many steps.
+    /// With --order around: within how many steps.
     #[arg(long, global = true, default_value_t = 3)]
     steps: usize,
     /// How many threads.
@@ -46,8 +46,8 @@ pub(crate) enum Order {
     /// Whole stories by chance, as many as have that many states in all. Those may be the same; but
     /// nothing is too far away.
     Walks,
-    /// From each state of some whole stories that reach all there is to reach, everything that can happen
-    /// within a few steps.
+    /// From each state of whole stories that together reach every goal, everything that can happen within
+    /// some steps.
     Around,
     /// One search after the other, but for the last, each of that many states.
     All,
