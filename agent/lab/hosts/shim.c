@@ -72,6 +72,7 @@ struct slot {
     uint64_t words[4]; /* what it has said */
     uint32_t waits_for; /* one more than the descriptors for which it waits; 0: anything */
     uint32_t taken; /* where it is about to take a datagram: how many it has, since it waited for some */
+    uint32_t epoll; /* the number of the epoll for which it waits, if it waits for one */
     struct pollfd fds[WAITED];
     char name[NAME];
 };
@@ -102,6 +103,8 @@ struct page {
     uint32_t port; /* the next one that nobody has chosen */
     uint32_t stirred; /* something was done on a host for which another thread there may wait */
     uint32_t full; /* a thread has waited for room: reading makes some */
+    uint32_t slots_used, timers_used; /* none behind these has ever been used */
+    uint32_t epolls; /* how many there have been */
     struct host hosts[HOSTS];
     struct slot slots[SLOTS];
     struct timer timers[TIMERS];
@@ -271,6 +274,21 @@ static void mark_for_signals(int fd, int is_one)
         asks_signals[fd] = (unsigned char)is_one;
 }
 
+/* The numbers of this process's epolls, each its own in this world. The scheduler keeps a copy of each, which
+ * keeps open none of the descriptors that are in it. */
+static uint32_t epolls[1024];
+
+static uint32_t epoll_of(int fd)
+{
+    return fd >= 0 && fd < (int)(sizeof epolls / sizeof *epolls) ? epolls[fd] : 0;
+}
+
+static void mark_epoll(int fd, uint32_t number)
+{
+    if (fd >= 0 && fd < (int)(sizeof epolls / sizeof *epolls))
+        epolls[fd] = number;
+}
+
 /* What another thread of this host may wait for is done here. */
 static void stir(void)
 {
@@ -295,6 +313,13 @@ static void tell(uint32_t what, uint64_t a, uint64_t b, uint64_t c)
     park(TURN, 0, NEVER, 0);
 }
 
+/* What is looked through ends behind `index`, or further on. */
+static void use(uint32_t *used, int index)
+{
+    if (*used <= (uint32_t)index)
+        *used = (uint32_t)index + 1;
+}
+
 static struct slot *slot_of(uint32_t pid)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -306,7 +331,8 @@ static struct slot *slot_of(uint32_t pid)
         slot->host = host;
         slot->waits = TURN;
         slot->deadline = NEVER;
-            atomic_store(&slot->state, RUNNING);
+        atomic_store(&slot->state, RUNNING);
+        use(&page->slots_used, i);
         return slot;
     }
     static const char text[] = "the simulated world has no slot left\n";
@@ -403,13 +429,14 @@ void abort(void)
 /* A child has the timers that its parent has open at the fork. */
 static void bequeath_timers(uint32_t parent, uint32_t pid)
 {
-    for (int i = 0, to = 0; i < TIMERS; i++) {
+    for (int i = 0, to = 0, used = (int)page->timers_used; i < used; i++) {
         if (!page->timers[i].used || page->timers[i].pid != parent)
             continue;
         while (to < TIMERS && page->timers[to].used)
             to++;
         if (to == TIMERS)
             return;
+        use(&page->timers_used, to);
         page->timers[to] = page->timers[i];
         page->timers[to].pid = pid;
         /* It goes off for both; the parent's is the one that does it. */
@@ -537,7 +564,7 @@ int pthread_join(pthread_t thread, void **value)
         real = dlsym(RTLD_NEXT, "pthread_join");
     if (is_simulated()) {
         uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
-        for (int i = 0; i < SLOTS; i++) {
+        for (uint32_t i = 0; i < page->slots_used; i++) {
             struct slot *slot = &page->slots[i];
             uint32_t state = atomic_load(&slot->state);
             if ((state == PARKED || state == RUNNING) && slot->pid == pid
@@ -601,6 +628,7 @@ int timerfd_create(int clock, int flags)
         if (timer->used)
             continue;
         uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
+        use(&page->timers_used, i);
         *timer = (struct timer){.pid = pid, .fd = (uint32_t)fd, .host = host, .clock = (uint32_t)clock, .used = 1};
         return fd;
     }
@@ -617,7 +645,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *value, struct it
     uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
     struct timer *timer = NULL;
     /* The latest of that number: the ones before are closed. */
-    for (int i = 0; i < TIMERS; i++)
+    for (uint32_t i = 0; i < page->timers_used; i++)
         if (page->timers[i].used && page->timers[i].pid == pid && page->timers[i].fd == (uint32_t)fd)
             timer = &page->timers[i];
     if (!timer) {
@@ -644,13 +672,14 @@ int close(int fd)
 {
     if (is_simulated()) {
         uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
-        for (int i = 0; i < TIMERS; i++)
+        for (uint32_t i = 0; i < page->timers_used; i++)
             if (page->timers[i].pid == pid && page->timers[i].fd == (uint32_t)fd)
                 page->timers[i].used = 0;
         point();
         stir();
     }
     mark_for_signals(fd, 0);
+    mark_epoll(fd, 0);
     return (int)result(SYS(SYS_close, fd));
 }
 
@@ -701,6 +730,15 @@ int signalfd(int fd, const sigset_t *mask, int flags)
     return fd;
 }
 
+/* No point: nobody can tell one moment around it from another. */
+int epoll_create1(int flags)
+{
+    int fd = (int)result(SYS(SYS_epoll_create1, flags));
+    if (is_simulated())
+        mark_epoll(fd, ++page->epolls);
+    return fd;
+}
+
 int epoll_ctl(int fd, int what, int of, struct epoll_event *event)
 {
     point();
@@ -723,7 +761,10 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
         long done = SYS(SYS_epoll_wait, fd, events, most, 0);
         if (done != 0 || timeout == 0)
             return (int)result(done);
-        if (!again(&one, 1, deadline, &interrupted))
+        me->epoll = epoll_of(fd);
+        int is_over = !again(&one, 1, deadline, &interrupted);
+        me->epoll = 0;
+        if (is_over)
             return interrupted ? (errno = EINTR, -1) : 0;
     }
 }
@@ -940,7 +981,7 @@ static long wake(uint64_t key, int most)
 {
     uint32_t pid = me->pid;
     int woken = 0;
-    for (int i = 0; i < SLOTS && woken < most; i++) {
+    for (uint32_t i = 0; i < page->slots_used && woken < most; i++) {
         struct slot *slot = &page->slots[i];
         if (atomic_load(&slot->state) != PARKED || slot->waits != FUTEX || slot->key != key)
             continue;

@@ -59,7 +59,12 @@ pub(crate) fn is_dying(pid: u32, pidfd: &OwnedFd) -> bool {
 
 /// Whether a process ends in that time.
 pub(crate) fn has_ended(pidfd: &OwnedFd, patience: PollTimeout) -> bool {
-    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    is_readable(pidfd, patience)
+}
+
+/// Whether there is something to be read in that time.
+pub(crate) fn is_readable(fd: &OwnedFd, patience: PollTimeout) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, patience) == Ok(1)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use distlock_lab::choices::{Choices, Permille};
 
-use crate::page::{NEVER, Parcel};
+use crate::page::{Datagram, NEVER};
 
 /// How long a datagram is under way at least, in nanoseconds.
 const LEAST: u64 = 5_000;
@@ -23,7 +23,7 @@ pub(crate) struct Network {
     pub(crate) cut_off: BTreeSet<usize>,
     /// When each datagram under way arrives, and its number.
     arrivals: BinaryHeap<Reverse<(u64, u64)>>,
-    parcels: BTreeMap<u64, Parcel>,
+    under_way: BTreeMap<u64, Datagram>,
     sent: u64,
     post: UnixDatagram,
 }
@@ -42,15 +42,15 @@ impl Network {
             delay: Duration::from_micros(100),
             cut_off: BTreeSet::new(),
             arrivals: BinaryHeap::new(),
-            parcels: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             sent: 0,
             post,
         })
     }
 
     /// Takes a datagram, and chooses what becomes of it.
-    pub(crate) fn take(&mut self, parcel: Parcel, choices: &mut Choices) {
-        let (from, to) = (parcel.host as usize, host_of(&parcel));
+    pub(crate) fn take(&mut self, datagram: Datagram, choices: &mut Choices) {
+        let (from, to) = (datagram.host, host_of(&datagram));
         if from != to {
             let is_cut_off = [from, to].iter().any(|host| self.cut_off.contains(host));
             if is_cut_off || choices.chance(self.lost) {
@@ -60,10 +60,10 @@ impl Network {
         let copies = 1 + u64::from(from != to && choices.chance(self.twice));
         for _ in 0..copies {
             let delay = choices.exponential(self.delay).as_nanos();
-            let at = parcel.at + LEAST + u64::try_from(delay).unwrap_or(NEVER / 2);
+            let at = datagram.at + LEAST + u64::try_from(delay).unwrap_or(NEVER / 2);
             self.sent += 1;
             self.arrivals.push(Reverse((at, self.sent)));
-            self.parcels.insert(self.sent, parcel.clone());
+            self.under_way.insert(self.sent, datagram.clone());
         }
     }
 
@@ -82,13 +82,13 @@ impl Network {
             let Some(Reverse((_, number))) = self.arrivals.pop() else {
                 break;
             };
-            let parcel = self.parcels.remove(&number).expect("it is under way");
-            let (address, port) = parcel.to();
+            let datagram = self.under_way.remove(&number).expect("it is there");
+            let (address, port) = datagram.to;
             let name = u64::from(u32::from_be_bytes(address)) << 16 | u64::from(port);
             let name = SocketAddr::from_abstract_name(format!("distlock-udp:{name:012x}"))?;
             // Where nobody listens, or the queue is full, it is lost.
-            if self.post.send_to_addr(parcel.data(), &name).is_ok() {
-                hosts.push(host_of(&parcel));
+            if self.post.send_to_addr(&datagram.data, &name).is_ok() {
+                hosts.push(host_of(&datagram));
             }
         }
         Ok(hosts)
@@ -96,8 +96,8 @@ impl Network {
 }
 
 /// The host of an address 10.0.0.N, numbered from 0.
-fn host_of(parcel: &Parcel) -> usize {
-    let ([.., number], _) = parcel.to();
+fn host_of(datagram: &Datagram) -> usize {
+    let ([.., number], _) = datagram.to;
     usize::from(number).wrapping_sub(1)
 }
 

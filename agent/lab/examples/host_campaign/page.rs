@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 pub(crate) const HOSTS: usize = 16;
-const SLOTS: usize = 256;
+pub(crate) const SLOTS: usize = 256;
 const TIMERS: usize = 256;
 const PARCELS: usize = 64;
 const ROOM: usize = 4096;
@@ -105,6 +105,8 @@ pub(crate) struct Slot {
     waits_for: u32,
     /// Where it is about to take a datagram: how many it has taken since it waited for some.
     pub(crate) taken: u32,
+    /// The number of the epoll for which it waits, if it waits for one; or 0.
+    pub(crate) epoll: u32,
     fds: [PollFd; WAITED],
     name: [u8; 16],
 }
@@ -155,27 +157,37 @@ pub(crate) struct Timer {
 
 /// A datagram that was sent.
 #[repr(C)]
-#[derive(Clone)]
-pub(crate) struct Parcel {
+struct Parcel {
     from: u32,
     to: u32,
     from_port: u16,
     to_port: u16,
     len: u32,
-    pub(crate) host: u32,
+    host: u32,
     pad: u32,
-    pub(crate) at: u64,
+    at: u64,
     data: [u8; ROOM],
 }
 
-impl Parcel {
+/// The same, in the room that it takes.
+#[derive(Clone)]
+pub(crate) struct Datagram {
+    /// The host from which it comes, and when it was sent.
+    pub(crate) host: usize,
+    pub(crate) at: u64,
     /// The address and the port to which it goes.
-    pub(crate) fn to(&self) -> ([u8; 4], u16) {
-        (self.to.to_ne_bytes(), u16::from_be(self.to_port))
-    }
+    pub(crate) to: ([u8; 4], u16),
+    pub(crate) data: Vec<u8>,
+}
 
-    pub(crate) fn data(&self) -> &[u8] {
-        &self.data[..self.len as usize]
+impl From<&Parcel> for Datagram {
+    fn from(parcel: &Parcel) -> Self {
+        Self {
+            host: parcel.host as usize,
+            at: parcel.at,
+            to: (parcel.to.to_ne_bytes(), u16::from_be(parcel.to_port)),
+            data: parcel.data[..parcel.len as usize].to_vec(),
+        }
     }
 }
 
@@ -191,10 +203,30 @@ pub(crate) struct Shared {
     /// Whether something was done for which another thread of the host may wait.
     pub(crate) stirred: u32,
     full: u32,
+    slots_used: u32,
+    timers_used: u32,
+    epolls: u32,
     pub(crate) hosts: [Clocks; HOSTS],
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) timers: [Timer; TIMERS],
     parcels: [Parcel; PARCELS],
+}
+
+impl Shared {
+    /// The slots that have ever been used.
+    pub(crate) fn threads(&self) -> &[Slot] {
+        &self.slots[..self.slots_used as usize]
+    }
+
+    pub(crate) fn threads_mut(&mut self) -> &mut [Slot] {
+        &mut self.slots[..self.slots_used as usize]
+    }
+
+    /// The timers that are set.
+    pub(crate) fn armed(&mut self) -> impl Iterator<Item = &mut Timer> {
+        let timers = self.timers[..self.timers_used as usize].iter_mut();
+        timers.filter(|timer| timer.used != 0 && timer.armed != 0)
+    }
 }
 
 pub(crate) struct Page(NonNull<Shared>);
@@ -228,9 +260,10 @@ impl Page {
     }
 
     /// The datagrams that were sent since the last call.
-    pub(crate) fn sent(&mut self) -> Vec<Parcel> {
+    pub(crate) fn sent(&mut self) -> Vec<Datagram> {
         let page = self.get();
-        let sent = page.parcels[..page.sent as usize].to_vec();
+        let sent = &page.parcels[..page.sent as usize];
+        let sent = sent.iter().map(Datagram::from).collect();
         page.sent = 0;
         sent
     }

@@ -14,9 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::kernel::{are_ready, descriptor, has_ended, has_pending, is_dying, pidfd};
+use crate::kernel::{are_ready, descriptor, has_ended, has_pending, is_dying, is_readable, pidfd};
 use crate::network::Network;
-use crate::page::{HOSTS, NEVER, Page, Slot, said, state, waits};
+use crate::page::{HOSTS, NEVER, Page, SLOTS, Slot, said, state, waits};
 
 /// How long a turn may take that should take microseconds, where others use the processors.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,7 +103,9 @@ pub(crate) struct Scheduler {
     /// Until when the first thread of each process is not run: others of it may be.
     late: BTreeMap<u32, u64>,
     /// What each slot's host had seen when its thread looked last.
-    looked: BTreeMap<usize, u64>,
+    looked: [u64; SLOTS],
+    /// Copies of epolls, by their numbers. A copy of anything else would keep it open beyond its process.
+    epolls: BTreeMap<u32, OwnedFd>,
     pub(crate) turns: u64,
     /// What two runs of one seed have in common: who ran, and when.
     pub(crate) digest: u64,
@@ -139,7 +141,8 @@ impl Scheduler {
             processes: BTreeMap::new(),
             midway: BTreeMap::new(),
             late: BTreeMap::new(),
-            looked: BTreeMap::new(),
+            looked: [NEVER; SLOTS],
+            epolls: BTreeMap::new(),
             turns: 0,
             digest: 0,
             trace: trace.then(|| Box::new(io::stderr()) as Box<dyn io::Write>),
@@ -184,7 +187,7 @@ impl Scheduler {
     /// Takes note of processes that are new.
     fn meet(&mut self) -> Result<()> {
         let mut ended = Vec::new();
-        for (index, slot) in self.page.get().slots.iter_mut().enumerate() {
+        for (index, slot) in self.page.get().threads_mut().iter_mut().enumerate() {
             if slot.is(state::FREE) {
                 continue;
             }
@@ -205,7 +208,7 @@ impl Scheduler {
         }
         for index in ended {
             self.page.get().slots[index].clear();
-            self.looked.remove(&index);
+            self.looked[index] = NEVER;
         }
         Ok(())
     }
@@ -213,7 +216,7 @@ impl Scheduler {
     /// Forgets the threads of a process but `keeps`, and its timers.
     fn forget(&mut self, pid: u32, keeps: Option<usize>) {
         let page = self.page.get();
-        for (index, slot) in page.slots.iter_mut().enumerate() {
+        for (index, slot) in page.threads_mut().iter_mut().enumerate() {
             if slot.pid == pid && !slot.is(state::FREE) && Some(index) != keeps {
                 slot.clear();
             }
@@ -359,7 +362,7 @@ impl Scheduler {
             .copied()
             .filter(|pid| has_pending(*pid))
             .collect();
-        for slot in &mut self.page.get().slots {
+        for slot in self.page.get().threads_mut() {
             if slot.is(state::PARKED)
                 && pids.contains(&slot.pid)
                 && slot.waits != waits::ASKED
@@ -373,8 +376,8 @@ impl Scheduler {
 
     /// Carries what was sent, and what is due.
     fn carry(&mut self, now: u64) -> Result<()> {
-        for parcel in self.page.sent() {
-            self.network.take(parcel, &mut self.choices);
+        for datagram in self.page.sent() {
+            self.network.take(datagram, &mut self.choices);
         }
         let arrived = self.network.deliver(now).map_err(system("the network"))?;
         for host in arrived {
@@ -385,13 +388,13 @@ impl Scheduler {
 
     fn fire(&mut self, now: u64) {
         let page = self.page.get();
+        let clocks = page.hosts;
         let mut due = Vec::new();
-        for timer in &mut page.timers {
-            let host = &self.hosts[timer.host as usize];
-            if timer.used == 0 || timer.armed == 0 || host.suspended.is_some() {
-                continue;
-            }
-            if page.hosts[timer.host as usize].true_time(timer.clock, timer.deadline) <= now {
+        for timer in page.armed() {
+            let host = timer.host as usize;
+            if self.hosts[host].suspended.is_none()
+                && clocks[host].true_time(timer.clock, timer.deadline) <= now
+            {
                 timer.armed = 0;
                 due.push(*timer);
             }
@@ -413,19 +416,7 @@ impl Scheduler {
         let now = page.now;
         let mut runnable = Vec::new();
         let mut next = NEVER;
-        let joined: Vec<(usize, bool)> = page
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.is(state::PARKED) && slot.waits == waits::JOIN)
-            .map(|(index, slot)| {
-                let other = &page.slots[slot.key as usize];
-                let is_over =
-                    !(other.is(state::PARKED) || other.is(state::RUNNING)) || other.pid != slot.pid;
-                (index, is_over)
-            })
-            .collect();
-        for (index, slot) in page.slots.iter().enumerate() {
+        for (index, slot) in page.threads().iter().enumerate() {
             if !slot.is(state::PARKED) {
                 continue;
             }
@@ -449,16 +440,31 @@ impl Scheduler {
             let is_ready = match slot.waits {
                 waits::TURN => true,
                 waits::RETRY if is_due => true,
-                waits::RETRY if self.looked.get(&index) == Some(&host.generation) => false,
+                waits::RETRY if self.looked[index] == host.generation => false,
                 waits::RETRY => {
-                    let is_ready = slot.fds().is_none_or(|fds| are_ready(&process.pidfd, fds));
+                    let is_ready = match slot.fds() {
+                        None => true,
+                        Some([epoll]) if slot.epoll != 0 => {
+                            if !self.epolls.contains_key(&slot.epoll)
+                                && let Some(copy) = descriptor(&process.pidfd, epoll.fd as u32)
+                            {
+                                self.epolls.insert(slot.epoll, copy);
+                            }
+                            let copy = self.epolls.get(&slot.epoll);
+                            copy.is_none_or(|copy| is_readable(copy, PollTimeout::ZERO))
+                        }
+                        Some(fds) => are_ready(&process.pidfd, fds),
+                    };
                     if !is_ready {
-                        self.looked.insert(index, host.generation);
+                        self.looked[index] = host.generation;
                     }
                     is_ready
                 }
                 waits::SLEEP | waits::FUTEX => is_due,
-                waits::JOIN => joined.contains(&(index, true)),
+                waits::JOIN => {
+                    let other = &page.slots[slot.key as usize];
+                    !(other.is(state::PARKED) || other.is(state::RUNNING)) || other.pid != slot.pid
+                }
                 _ => false,
             };
             if is_ready {
@@ -467,17 +473,14 @@ impl Scheduler {
                 next = next.min(due);
             }
         }
-        for timer in &page.timers {
-            if timer.used != 0
-                && timer.armed != 0
-                && self.hosts[timer.host as usize].suspended.is_none()
-                && self
-                    .processes
-                    .get(&timer.pid)
-                    .is_some_and(|process| !process.is_stopped)
+        let clocks = page.hosts;
+        for timer in page.armed() {
+            let host = timer.host as usize;
+            let process = self.processes.get(&timer.pid);
+            if self.hosts[host].suspended.is_none()
+                && process.is_some_and(|process| !process.is_stopped)
             {
-                next = next
-                    .min(page.hosts[timer.host as usize].true_time(timer.clock, timer.deadline));
+                next = next.min(clocks[host].true_time(timer.clock, timer.deadline));
             }
         }
         next = next.min(self.network.next());
@@ -532,19 +535,19 @@ impl Scheduler {
             if has_ended(&self.processes[&pid].pidfd, PollTimeout::ZERO) {
                 return self.settle(events);
             }
-            let name = self.page.get().slots[chosen].name();
-            return Err(Broken::Keeps { pid, name });
+            return Err(self.keeps(pid, chosen));
         }
         let slot = &mut self.page.get().slots[chosen];
-        let (said, words, waits, name) = (slot.said, slot.words, slot.waits, slot.name());
+        let (said, words, waits) = (slot.said, slot.words, slot.waits);
         slot.said = 0;
         let is_running = slot.is(state::RUNNING);
         if std::mem::take(&mut self.page.get().stirred) != 0 {
             self.hosts[host].generation += 1;
         }
         // Whatever it did itself, it has looked after that.
-        self.looked.insert(chosen, self.hosts[host].generation);
+        self.looked[chosen] = self.hosts[host].generation;
         if self.trace.is_some() {
+            let name = self.page.get().slots[chosen].name();
             self.note(format_args!(
                 "host {host} process {pid} {name}: waits {waits}, said {said} {:?}",
                 &words[..3]
@@ -554,7 +557,7 @@ impl Scheduler {
             said::EXITS => {
                 // What ends by a signal ends now.
                 if !has_ended(&self.processes[&pid].pidfd, LONG.into()) {
-                    return Err(Broken::Keeps { pid, name });
+                    return Err(self.keeps(pid, chosen));
                 }
                 self.settle(events)?;
             }
@@ -582,14 +585,19 @@ impl Scheduler {
         // An exec has ended the other threads.
         if is_running && self.processes.contains_key(&pid) {
             let image = |slot: &Slot| slot.pid == pid && slot.said == said::EXECUTED;
-            let image = self.page.get().slots.iter().position(image);
+            let image = self.page.get().threads().iter().position(image);
             if image.is_none() {
-                return Err(Broken::Keeps { pid, name });
+                return Err(self.keeps(pid, chosen));
             }
             self.forget(pid, image);
             self.hosts[host].generation += 1;
         }
         self.meet()
+    }
+
+    fn keeps(&mut self, pid: u32, slot: usize) -> Broken {
+        let name = self.page.get().slots[slot].name();
+        Broken::Keeps { pid, name }
     }
 
     /// Has the threads that wait for the judge answer; what they say.
@@ -601,7 +609,7 @@ impl Scheduler {
         let asked: Vec<usize> = self
             .page
             .get()
-            .slots
+            .threads()
             .iter()
             .enumerate()
             .filter(|(_, slot)| slot.is(state::PARKED) && slot.waits == waits::ASKED)
