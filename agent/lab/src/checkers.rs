@@ -251,6 +251,11 @@ impl Checkers {
         }
     }
 
+    /// The file of one member has another lock delay, and members that meet it say so.
+    pub fn change_lock_delay(&mut self) {
+        self.may_differ.insert("lock_delay");
+    }
+
     /// Files list other members from now on, and members that have read different ones say so.
     pub fn change_list(&mut self) {
         self.may_differ.insert("members");

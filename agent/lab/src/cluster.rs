@@ -50,6 +50,8 @@ pub struct Surroundings {
     pub wall_back: Permille,
     /// How many of a thousand inputs are followed by a [`Input::Timeout`] that is not due.
     pub early: Permille,
+    /// The member whose file has another lock delay than all others' files, until it is mended.
+    pub odd_file: Option<NodeId>,
 }
 
 impl Surroundings {
@@ -62,6 +64,7 @@ impl Surroundings {
             lateness: Duration::ZERO,
             wall_back: 0,
             early: 0,
+            odd_file: None,
         }
     }
 }
@@ -140,7 +143,7 @@ impl<A> Cluster<A> {
     ) -> Self {
         let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
         let all = members.iter().copied();
-        let checkers = match settings.failure {
+        let mut checkers = match settings.failure {
             Failure::Quorum => {
                 let leases = Leases::new(settings.lease, surroundings.clocks.clone());
                 let first = u32::try_from(WALL.as_secs()).ok().and_then(Epoch::new);
@@ -149,6 +152,9 @@ impl<A> Cluster<A> {
             Failure::PresumeFailed => Checkers::presuming(locks, all),
             Failure::Unanimity => Checkers::new(locks, all),
         };
+        if surroundings.odd_file.is_some() {
+            checkers.change_lock_delay();
+        }
         let network = Network::new(surroundings.conditions, choices.fork());
         let mut hosts = Hosts::new(network, choices, trace);
         for node in &members {
@@ -213,6 +219,12 @@ impl<A> Cluster<A> {
             let (lease, listed, voters) = &member.file;
             (*lease, listed, voters) != present
         })
+    }
+
+    /// Gives the member whose file differs the file of the others, which it reads when it starts again;
+    /// which member that is.
+    pub fn mend_file(&mut self) -> Option<NodeId> {
+        self.surroundings.odd_file.take()
     }
 
     /// The members and the voters by the files that are read from now on. A host that is not among

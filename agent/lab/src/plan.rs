@@ -272,7 +272,8 @@ fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
 }
 
 /// Members that presume gone who is silent. Half of the seeds have a network in which nobody is that
-/// runs; in the others cuts last long enough for both sides to go on by themselves.
+/// runs; in the others cuts last long enough for both sides to go on by themselves. In some the file of
+/// one member differs.
 fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
     let mut plan = unanimity(algorithm, seed);
     let mut choices = Choices::new(seed).fork();
@@ -290,6 +291,10 @@ fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
         plan.faults.partition = None;
     } else {
         plan.faults.parted = lease * [1, 2, 4][choices.index(3)];
+    }
+    if choices.chance(250) {
+        let odd = choices.within(1..=u64::from(plan.members)) as u16;
+        plan.surroundings.odd_file = NodeId::new(odd);
     }
     plan
 }
@@ -417,6 +422,7 @@ fn surroundings(members: u16, delay: Duration, full: bool, choices: &mut Choices
         lateness: Duration::from_millis(if on(full, choices) { 2 } else { 0 }),
         wall_back: rate(300, full, choices),
         early: rate(50, full, choices),
+        odd_file: None,
     }
 }
 

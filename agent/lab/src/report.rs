@@ -56,6 +56,8 @@ pub struct Report {
     pub lists: u64,
     /// How often they had another lease.
     pub leases: u64,
+    /// Members that ran with another file than the others until the faults stopped.
+    pub odd_files: u64,
     /// How often a command named other voters.
     pub revotes: u64,
     /// How often one removed a member.
@@ -118,6 +120,7 @@ impl Report {
         self.operations += other.operations;
         self.lists += other.lists;
         self.leases += other.leases;
+        self.odd_files += other.odd_files;
         self.revotes += other.revotes;
         self.removals += other.removals;
         self.lost_majorities += other.lost_majorities;

@@ -36,6 +36,7 @@ fn exclusion_holds_without_cuts_and_sides_come_together_after_them() {
     often(total.crashes, seeds, "crashes");
     often(total.crashes_inside, seeds / 10, "crashes inside");
     often(total.leaves, seeds, "leaves");
+    often(total.odd_files, seeds / 8, "files that differ");
     often(total.partitions, seeds / 4, "cuts");
     often(total.splits, seeds / 4, "splits");
     often(total.lost, 1, "grants lost to another side");

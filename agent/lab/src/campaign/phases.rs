@@ -63,10 +63,14 @@ impl Campaign {
         self.choices.end_search();
         self.cluster.say(format_args!("--- faults stop ---"));
         self.cluster.network().heal();
+        let mended = self.cluster.mend_file();
         for node in self.members() {
             self.cluster.resume(node);
             if self.cluster.process(node).is_none() {
                 self.start(node)?;
+            } else if mended == Some(node) {
+                self.report.odd_files += 1;
+                self.restart(node)?;
             }
         }
         Ok(())

@@ -23,12 +23,16 @@ impl<A> Cluster<A> {
     pub fn start(&mut self, node: NodeId) -> Result<(), Violation> {
         let now = self.now();
         let process = self.hosts.next_process(node);
+        let mut settings = self.settings.clone();
+        if self.surroundings.odd_file == Some(node) {
+            settings.lock_delay += settings.lease;
+        }
         let config = NodeConfig {
             me: node,
             members: self.listed.iter().copied().chain([node]).collect(),
             voters: self.voters.clone(),
             cluster: self.named,
-            settings: self.settings.clone(),
+            settings,
         };
         // Where voters have lost their states, the wall clock is all that tells how high fences were.
         let by_quorum = self.settings.failure == Failure::Quorum;

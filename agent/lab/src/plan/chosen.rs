@@ -146,6 +146,7 @@ fn surroundings(members: u16, on: &mut Switches) -> Surroundings {
         lateness: Duration::from_millis(if on.next() { 2 } else { 0 }),
         wall_back: 0,
         early: on.rate(50),
+        odd_file: None,
     }
 }
 

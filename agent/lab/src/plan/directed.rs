@@ -93,5 +93,6 @@ fn surroundings(members: u16, choices: &mut Choices) -> Surroundings {
         lateness: Duration::ZERO,
         wall_back: 0,
         early: 0,
+        odd_file: None,
     }
 }
