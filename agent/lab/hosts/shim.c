@@ -227,6 +227,28 @@ static void deliver(uint64_t mask, int *interrupted)
     SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
+/* What it no longer blocks may end the process, too. */
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    static int (*real)(int, const sigset_t *, sigset_t *);
+    if (!real)
+        real = dlsym(RTLD_NEXT, "pthread_sigmask");
+    if (!page || !me || !set || how == SIG_BLOCK)
+        return real(how, set, old);
+    uint64_t given, mask = block();
+    memcpy(&given, set, sizeof given);
+    if (old)
+        memcpy(old, &mask, sizeof mask);
+    deliver(how == SIG_UNBLOCK ? mask & ~given : given, NULL);
+    return 0;
+}
+
+int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+    int failed = pthread_sigmask(how, set, old);
+    return failed ? (errno = failed, -1) : 0;
+}
+
 /* Waits until the scheduler gives the turn; whether a handler ran. */
 static int park(uint32_t waits, clockid_t clock, uint64_t deadline, uint64_t key)
 {

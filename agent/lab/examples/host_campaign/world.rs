@@ -92,9 +92,10 @@ struct World<'a> {
     /// Whether no file gets others any more.
     keeps_voters: bool,
     operator: Operator,
-    /// The cluster that the operator is about to abandon, and what he has begun for that.
+    /// The cluster that the operator abandons, and what he has begun for that.
     abandons: Option<String>,
     recovery: Option<Recovery>,
+    is_recovered_by_files_that_differ: bool,
     /// Whether states were lost.
     has_lost: bool,
     /// The lease of all files, but for one that an operator has got wrong.
@@ -187,6 +188,7 @@ pub(crate) fn play(
         operator: Operator::Nothing,
         abandons: None,
         recovery: None,
+        is_recovered_by_files_that_differ: false,
         has_lost: false,
         lease_ms: LEASE_MS,
         cuts_at_sync: 0,
@@ -290,6 +292,7 @@ impl World<'_> {
         match self.lacks_an_entry(PEACE)? {
             None => Ok(false),
             Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
+            Some(_) if self.is_recovered_by_files_that_differ => Ok(true),
             Some(what) => Err(what.into()),
         }
     }

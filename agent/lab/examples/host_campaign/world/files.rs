@@ -32,9 +32,11 @@ impl World<'_> {
             .append(true)
             .open(self.file(host, "log"))?;
         command.env_clear();
-        // Programs that are built to count what of them runs.
-        if let Some(file) = std::env::var_os("LLVM_PROFILE_FILE") {
-            command.env("LLVM_PROFILE_FILE", file);
+        // For programs that are built to count what of them runs, or of which a mutant is switched on.
+        for name in ["LLVM_PROFILE_FILE", "DISTLOCK_MUTANT"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
         }
         command
             .env("DISTLOCK_CONFIG", self.file(host, "distlock.toml"))

@@ -52,7 +52,7 @@ impl World<'_> {
 
     /// Ends the agents of all voters that the files list, and has each forget its cluster.
     pub(super) fn recover(&mut self) -> Result<()> {
-        let Some(abandoned) = self.abandons.take() else {
+        let Some(abandoned) = self.abandons.clone() else {
             return Ok(());
         };
         let left: BTreeSet<usize> = self.voters.iter().map(|id| id - 1).collect();
@@ -90,6 +90,8 @@ impl World<'_> {
         let Some(recovery) = &self.recovery else {
             return Ok(());
         };
+        // The file is the one of before, which may list other voters than the others' files.
+        self.is_recovered_by_files_that_differ |= self.files_list[host] != self.voters;
         let mut command = self.command(host, self.program)?;
         command.args(["recover", "--force"]);
         if self.clusters.remembered(host).as_ref() != Some(&recovery.abandoned) {
@@ -128,20 +130,21 @@ impl World<'_> {
         }
     }
 
-    /// Where a state was lost during the founding it may take an operator. Somebody is told so, and of which
-    /// cluster.
+    /// Where a state was lost during the founding, or files differed when a cluster was abandoned, it may take
+    /// an operator. Somebody is told so, and of which cluster, if the operator does not know.
     pub(super) fn recover_what_is_told(&mut self) -> Result<()> {
         let statuses = self.statuses()?;
         let is_told = statuses
             .iter()
             .any(|its| its.text.contains("distlock recover"));
         let mut clusters = statuses.iter().filter_map(|its| its.cluster());
-        self.abandons = clusters.next().map(str::to_owned);
+        if let Some(cluster) = clusters.next() {
+            self.abandons = Some(cluster.to_owned());
+        }
         if !is_told || self.abandons.is_none() {
             let cluster = &self.abandons;
             let what = format!(
-                "a state was lost during the founding, and nobody enters; told of that: {is_told}, of \
-                 the cluster: {cluster:?}"
+                "states were lost, and nobody enters; told of that: {is_told}, of the cluster: {cluster:?}"
             );
             return Err(what.into());
         }
