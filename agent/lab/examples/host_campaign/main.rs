@@ -13,6 +13,7 @@
 mod disk;
 mod kernel;
 mod network;
+mod outcome;
 mod page;
 mod program;
 mod scheduler;
@@ -24,11 +25,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Parser, Subcommand};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use outcome::{Log, Outcome};
 use world::Trouble;
 
 #[derive(Debug, Parser)]
@@ -50,6 +52,10 @@ struct Options {
     /// How many seeds are played at the same time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// A file for what came of each seed: of those that are in it none is played again. One for each program,
+    /// engine and trouble.
+    #[arg(long)]
+    log: Option<PathBuf>,
     /// Plays each seed twice, and fails if the two runs differ.
     #[arg(long)]
     twice: bool,
@@ -166,8 +172,13 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         own: std::env::current_exe()?,
         options,
         next: AtomicU64::new(from),
+        log: Mutex::new(match &options.log {
+            Some(path) => Log::open(path)?,
+            None => Log::default(),
+        }),
         failed: Mutex::new(None),
     };
+    let begun = SystemTime::now();
     thread::scope(|scope| {
         for job in 0..options.jobs {
             let campaign = &campaign;
@@ -181,6 +192,14 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         }
     });
     let failed = campaign.failed.into_inner();
+    let log = campaign
+        .log
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "{log}; in {:.0} s",
+        begun.elapsed().unwrap_or_default().as_secs_f64()
+    );
     let Some((seed, what)) = failed.unwrap_or_else(PoisonError::into_inner) else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -213,6 +232,7 @@ struct Campaign<'a> {
     own: PathBuf,
     options: &'a Options,
     next: AtomicU64,
+    log: Mutex<Log>,
     /// The first seed that failed, and why.
     failed: Mutex<Option<(u64, String)>>,
 }
@@ -225,25 +245,42 @@ impl Campaign<'_> {
             if seed >= end {
                 return;
             }
-            let failed = match self.play(seed) {
-                Ok(_) if !self.options.twice => continue,
-                Ok(first) => match self.play(seed) {
-                    Ok(second) if first == second => continue,
-                    Ok(second) => format!("two runs differ:\n  {first}\n  {second}"),
-                    Err(error) => format!("only the second run fails: {error}"),
-                },
-                Err(error) => error.to_string(),
-            };
-            self.failed().get_or_insert((seed, failed));
+            if self.log().has(seed) {
+                continue;
+            }
+            if let Err(error) = self.pass(seed) {
+                self.failed().get_or_insert((seed, error.to_string()));
+            }
         }
+    }
+
+    /// Plays a seed, once or twice, and keeps what came of it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn pass(&self, seed: u64) -> Result<()> {
+        let first = self.play(seed)?;
+        if self.options.twice {
+            let second = self.play(seed);
+            let second = second.map_err(|error| format!("only the second run fails: {error}"))?;
+            if first != second {
+                return Err(format!("two runs differ:\n  {first}\n  {second}").into());
+            }
+        }
+        println!("seed {seed}: {first}");
+        self.log().add(seed, first)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self) -> MutexGuard<'_, Option<(u64, String)>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plays a seed in namespaces of its own; what is the same in each run of it.
-    fn play(&self, seed: u64) -> Result<String> {
+    /// Plays a seed in namespaces of its own.
+    fn play(&self, seed: u64) -> Result<Outcome> {
         let mut world = Command::new("setpriv");
         // The world ends with the campaign.
         world.args(["--pdeathsig", "KILL", "unshare"]);
@@ -271,11 +308,9 @@ impl Campaign<'_> {
             world.arg("--trace");
         }
         let output = world.stderr(Stdio::inherit()).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
-            return Err(said.into());
+            return Err(String::from_utf8_lossy(&output.stdout).into());
         }
-        println!("seed {seed}: {said}");
-        Ok(said)
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 }

@@ -24,6 +24,7 @@ use distlock_protocol::Algorithm;
 use nix::mount::{MsFlags, mount};
 
 use crate::disk::Disk;
+use crate::outcome::Outcome;
 use crate::program::told;
 use acts::{Act, Operator};
 use clusters::Clusters;
@@ -226,21 +227,19 @@ pub(crate) fn play(
         }
         return Ok(ExitCode::FAILURE);
     }
-    let World {
-        algorithm,
-        kind,
-        mut scheduler,
-        judge,
-        acts,
-        ..
-    } = world;
-    let passed = (scheduler.now() - BEGIN) as f64 / 1e9;
-    let (turns, digest) = (scheduler.turns, scheduler.digest);
-    let entries = judge.entries;
-    print!(
-        "{algorithm}, {kind:?}, {hosts} hosts, {turns} turns ({digest:016x}) in {passed:.1} s, entered \
-         {entries:?}, {acts:?}"
-    );
+    let seconds = (world.scheduler.now() - BEGIN) as f64 / 1e9;
+    let acts = world.acts.into_iter();
+    let outcome = Outcome {
+        algorithm: algorithm.to_owned(),
+        kind: format!("{:?}", world.kind),
+        hosts,
+        turns: world.scheduler.turns,
+        digest: format!("{:016x}", world.scheduler.digest),
+        seconds: (seconds * 10.0).round() / 10.0,
+        entries: world.judge.entries,
+        acts: acts.map(|(act, count)| (act.to_owned(), count)).collect(),
+    };
+    println!("{}", serde_json::to_string(&outcome)?);
     Ok(ExitCode::SUCCESS)
 }
 

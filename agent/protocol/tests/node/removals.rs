@@ -277,3 +277,17 @@ fn a_removal_that_was_said_twice_does_not_hold_against_an_addition() {
     group.run(ms(3000));
     assert_eq!(group.members(1), [1, 2, 3]);
 }
+
+/// The others go on without the member that was asked, which comes back as another incarnation.
+#[test]
+fn what_an_excluded_member_was_asked_is_done_when_it_is_back() {
+    let mut group = group(3, Algorithm::Semaphore);
+    group.isolate(3);
+    group.change(3, Change::Add(node(4), "udp:127.0.0.1:4".into()));
+    group.run(ms(3000));
+    assert_eq!(group.members(1), [1, 2]);
+    group.heal();
+    group.start_listing(4, (1..=4).map(node).collect());
+    group.run(ms(3000));
+    group.are_together(&[1, 2, 3, 4]);
+}
