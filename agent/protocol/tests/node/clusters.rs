@@ -476,3 +476,31 @@ fn files_that_change_while_a_cluster_is_founded_stop_nobody() {
     let votes = [1, 2].map(|id| (node(id), true)).into();
     (1..=3).for_each(|me| assert_eq!(group.votes(me), votes, "{me}"));
 }
+
+/// The first voter has completed a founding, as it heard that all accept it; the second does not hear that, and
+/// refuses it in the end. What the first has endorsed for it does not stand against the next founding.
+#[test]
+fn a_founding_that_one_has_completed_and_another_refuses_is_forgotten() {
+    let mut group = empty(3, ms(1000));
+    // So the second accepts before the third does.
+    group.slow_links.insert((node(1), node(3)), ms(20));
+    (1..=3).for_each(|me| group.start(me));
+    let accepts = |group: &Group| {
+        let record = group.records.get(&node(2));
+        record.is_some_and(|record| record.affiliation.cluster().is_some())
+    };
+    group.until(ms(6000), accepts);
+    group.cut = [1, 3].map(|other| (node(other), node(2))).into();
+    let completed = |group: &Group| {
+        let voter = group.records.get(&node(1))?.voter.as_ref()?;
+        Some(voter.endorsed.as_ref()?.view_config.cluster)
+    };
+    group.until(ms(1000), |group| completed(group).is_some());
+    let first = completed(&group);
+    group.run(ms(6000));
+    assert_eq!(completed(&group), None, "the second has refused");
+    group.heal();
+    group.run(ms(15_000));
+    group.are_together(&[1, 2, 3]);
+    assert_ne!(completed(&group), first);
+}
