@@ -40,6 +40,14 @@ fn told(group: &Group, me: u16) -> Vec<(NodeId, String, String)> {
     events.filter_map(|(_, event)| differs(event)).collect()
 }
 
+#[test]
+fn who_does_not_vote_has_nothing_of_a_voter_on_disk() {
+    let group = started(4, ms(1000), ms(6000));
+    group.are_together(&[1, 2, 3, 4]);
+    let votes = |me: u16| group.records[&node(me)].voter.is_some();
+    assert_eq!([1, 2, 3, 4].map(votes), [true, true, true, false]);
+}
+
 /// Each had a group of its own before it heard of the other: nothing can make one of the two, and
 /// whoever looks must see it.
 #[test]

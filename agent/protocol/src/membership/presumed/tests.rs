@@ -291,6 +291,25 @@ fn who_hears_only_those_that_follow_another_waits_and_says_for_whom() {
 }
 
 #[test]
+fn before_the_first_view_those_are_waited_for_that_are_not_presumed_gone() {
+    let me = Member {
+        node: node(1),
+        incarnation: Incarnation(1),
+    };
+    let (epoch, restart) = (Epoch::new(10).unwrap(), UncleanRestart::default());
+    let mut source = Presumed::new(me, &nodes(1..=3), Duration::ZERO, epoch, restart);
+    let mut out = Vec::new();
+    source.ready(NOW, &mut out);
+    source.peer_suspected(NOW, node(3), &mut out);
+    assert!(source.view().is_none());
+    let lacking = { source.overview(NOW, &[node(2), node(3)]) }.lacking();
+    assert_eq!(
+        lacking.iter().map(|it| it.member).collect::<Vec<_>>(),
+        [node(2)]
+    );
+}
+
+#[test]
 fn a_member_that_another_does_not_know_stays_outside() {
     let mut group = Group::new(3, Duration::ZERO);
     let me = Member {
