@@ -35,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 256, TIMERS = 256, HOSTS = 16, PARCELS = 64, ROOM = 4096, NAME = 16, WAITED = 6 };
+enum { SLOTS = 256, TIMERS = 256, HOSTS = 16, PARCELS = 64, ROOM = 4096, NAME = 16, WAITED = 6, CLOSED = 16 };
 static const int64_t SECOND = 1000000000;
 static const uint64_t NEVER = UINT64_MAX;
 
@@ -105,6 +105,8 @@ struct page {
     uint32_t full; /* a thread has waited for room: reading makes some */
     uint32_t slots_used, timers_used; /* none behind these has ever been used */
     uint32_t epolls; /* how many there have been */
+    uint32_t closed; /* those that the scheduler has not been told of yet */
+    uint32_t closed_epolls[CLOSED];
     struct host hosts[HOSTS];
     struct slot slots[SLOTS];
     struct timer timers[TIMERS];
@@ -228,24 +230,24 @@ static void deliver(uint64_t mask, int *interrupted)
 }
 
 /* What it no longer blocks may end the process, too. */
-int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+int pthread_sigmask(int how, const sigset_t *signals, sigset_t *old)
 {
     static int (*real)(int, const sigset_t *, sigset_t *);
     if (!real)
         real = dlsym(RTLD_NEXT, "pthread_sigmask");
-    if (!page || !me || !set || how == SIG_BLOCK)
-        return real(how, set, old);
+    if (!page || !me || !signals || (how != SIG_UNBLOCK && how != SIG_SETMASK))
+        return real(how, signals, old);
     uint64_t given, mask = block();
-    memcpy(&given, set, sizeof given);
+    memcpy(&given, signals, sizeof given);
     if (old)
         memcpy(old, &mask, sizeof mask);
     deliver(how == SIG_UNBLOCK ? mask & ~given : given, NULL);
     return 0;
 }
 
-int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+int sigprocmask(int how, const sigset_t *signals, sigset_t *old)
 {
-    int failed = pthread_sigmask(how, set, old);
+    int failed = pthread_sigmask(how, signals, old);
     return failed ? (errno = failed, -1) : 0;
 }
 
@@ -296,8 +298,8 @@ static void mark_for_signals(int fd, int is_one)
         asks_signals[fd] = (unsigned char)is_one;
 }
 
-/* The numbers of this process's epolls, each its own in this world. The scheduler keeps a copy of each, which
- * keeps open none of the descriptors that are in it. */
+/* The numbers of this process's epolls, each its own in this world. The scheduler keeps a copy of each until it is
+ * closed or its process has ended: that copy keeps open none of the descriptors that are in it. */
 static uint32_t epolls[1024];
 
 static uint32_t epoll_of(int fd)
@@ -335,7 +337,7 @@ static void tell(uint32_t what, uint64_t a, uint64_t b, uint64_t c)
     park(TURN, 0, NEVER, 0);
 }
 
-/* What is looked through ends behind `index`, or further on. */
+/* The one at `index` is in use: whoever looks through all of them looks at least as far. */
 static void use(uint32_t *used, int index)
 {
     if (*used <= (uint32_t)index)
@@ -701,7 +703,13 @@ int close(int fd)
         stir();
     }
     mark_for_signals(fd, 0);
+    uint32_t number = epoll_of(fd);
     mark_epoll(fd, 0);
+    if (is_simulated() && number) {
+        while (page->closed == CLOSED)
+            park(TURN, 0, NEVER, 0);
+        page->closed_epolls[page->closed++] = number;
+    }
     return (int)result(SYS(SYS_close, fd));
 }
 
@@ -1307,7 +1315,15 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
 }
 STIRS(listen, SYS_listen, (int fd, int backlog), fd, backlog)
 STIRS(shutdown, SYS_shutdown, (int fd, int how), fd, how)
-STIRS(dup2, SYS_dup2, (int fd, int to), fd, to)
+
+int dup2(int fd, int to)
+{
+    point();
+    stir();
+    mark_for_signals(to, is_for_signals(fd));
+    mark_epoll(to, 0);
+    return (int)result(SYS(SYS_dup2, fd, to));
+}
 
 ssize_t recvmsg(int fd, struct msghdr *header, int flags)
 {

@@ -22,10 +22,18 @@ pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A copy of a descriptor of another process.
+/// A copy of a descriptor of another process, if it is there.
+///
+/// # Panics
+/// If this process can have no more: then it would not know what waits for what.
 pub(crate) fn descriptor(of: &OwnedFd, fd: u32) -> Option<OwnedFd> {
     // SAFETY: it takes numbers, and what it returns is a new descriptor.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, of.as_raw_fd(), fd, 0) };
+    let full = [Errno::EMFILE, Errno::ENFILE];
+    assert!(
+        fd >= 0 || !full.contains(&Errno::last()),
+        "no descriptor is left"
+    );
     // SAFETY: it is new.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

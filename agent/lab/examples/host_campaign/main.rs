@@ -20,6 +20,7 @@ mod scheduler;
 mod world;
 
 use std::error::Error;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,9 +29,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use clap::{Parser, Subcommand};
+use distlock_protocol::checksum::crc_32c;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use outcome::{Log, Outcome};
+use outcome::{Log, Outcome, Subject};
 use world::Trouble;
 
 #[derive(Debug, Parser)]
@@ -52,8 +54,7 @@ struct Options {
     /// How many seeds are played at the same time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// A file for what came of each seed: of those that are in it none is played again. One for each program,
-    /// engine and trouble.
+    /// A file of the seeds that have passed, and what took place in each: they are not played again.
     #[arg(long)]
     log: Option<PathBuf>,
     /// Plays each seed twice, and fails if the two runs differ.
@@ -166,16 +167,19 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         .ok_or("seeds are given as FROM..TO")?;
     let (from, to) = (from.parse()?, to.parse()?);
     let dir = tempfile::tempdir()?;
+    let program = options.program.canonicalize()?;
+    let log = match &options.log {
+        Some(path) => Log::open(path, &subject(options, &program)?)?,
+        None => Log::default(),
+    };
+    let before = log.len();
     let campaign = Campaign {
         shim: shim(dir.path())?,
-        program: options.program.canonicalize()?,
+        program,
         own: std::env::current_exe()?,
         options,
         next: AtomicU64::new(from),
-        log: Mutex::new(match &options.log {
-            Some(path) => Log::open(path)?,
-            None => Log::default(),
-        }),
+        log: Mutex::new(log),
         failed: Mutex::new(None),
     };
     let begun = SystemTime::now();
@@ -196,10 +200,8 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         .log
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    println!(
-        "{log}; in {:.0} s",
-        begun.elapsed().unwrap_or_default().as_secs_f64()
-    );
+    let (now, took) = (log.len() - before, begun.elapsed().unwrap_or_default());
+    println!("{log}; {now} of them now, in {:.0} s", took.as_secs_f64());
     let Some((seed, what)) = failed.unwrap_or_else(PoisonError::into_inner) else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -214,6 +216,16 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         seed + 1
     );
     Ok(ExitCode::FAILURE)
+}
+
+/// What a log is of.
+fn subject(options: &Options, program: &Path) -> Result<Subject> {
+    Ok(Subject {
+        program: crc_32c(&fs::read(program)?),
+        engine: options.engine.clone(),
+        trouble: options.trouble.map(|trouble| trouble.word().to_owned()),
+        twice: options.twice,
+    })
 }
 
 /// Has this thread, and whatever it starts, run on one of the processors only.

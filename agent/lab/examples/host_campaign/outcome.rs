@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -16,13 +16,13 @@ pub(crate) struct Outcome {
     pub(crate) kind: String,
     pub(crate) hosts: usize,
     pub(crate) turns: u64,
-    /// Which thread had each of them, and when.
+    /// Which thread had each turn, and when.
     pub(crate) digest: String,
-    /// How long it took there.
+    /// True seconds of the world.
     pub(crate) seconds: f64,
     /// Programs and commands that entered, on each host.
     pub(crate) entries: Vec<[u64; 2]>,
-    /// What befell whom, and how often.
+    /// What befell hosts and processes, and how often.
     pub(crate) acts: BTreeMap<String, u64>,
 }
 
@@ -46,7 +46,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A line of the log.
+/// What a log is of: an outcome says nothing of another program, or of other options.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Subject {
+    /// The checksum of the program that is put to the test.
+    pub(crate) program: u32,
+    pub(crate) engine: String,
+    pub(crate) trouble: Option<String>,
+    pub(crate) twice: bool,
+}
+
+/// A line of the log behind the first.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     seed: u64,
@@ -54,7 +64,7 @@ struct Line {
     outcome: Outcome,
 }
 
-/// What came of each seed.
+/// What came of the seeds that have passed.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     file: Option<File>,
@@ -62,17 +72,32 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The one at `path`, with what is in it.
+    /// The one at `path`, with what is in it. What was being written when a campaign was ended is cut off.
     ///
     /// # Errors
-    /// If it cannot be read, or says something else.
-    pub(crate) fn open(path: &Path) -> Result<Self, Box<dyn Error>> {
+    /// If it cannot be read, or is of something else.
+    pub(crate) fn open(path: &Path, subject: &Subject) -> Result<Self, Box<dyn Error>> {
         let mut options = File::options();
-        let file = options.read(true).append(true).create(true).open(path)?;
+        let mut file = options.read(true).append(true).create(true).open(path)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64)?;
+        let mut lines = text[..whole].lines();
+        let wrong = |error| format!("{}: {error}", path.display());
+        match lines.next().map(serde_json::from_str::<Subject>) {
+            None => writeln!(file, "{}", serde_json::to_string(subject)?)?,
+            Some(there) if there.as_ref().is_ok_and(|there| there == subject) => {}
+            Some(Ok(there)) => {
+                let what = format!("it is of {there:?}, and not of {subject:?}: name another file");
+                return Err(wrong(what).into());
+            }
+            Some(Err(error)) => return Err(wrong(error.to_string()).into()),
+        }
         let mut outcomes = BTreeMap::new();
-        for line in BufReader::new(&file).lines() {
-            let Line { seed, outcome } = serde_json::from_str(&line?)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
+        for line in lines {
+            let line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()));
+            let Line { seed, outcome } = line?;
             outcomes.insert(seed, outcome);
         }
         let file = Some(file);
@@ -81,6 +106,10 @@ impl Log {
 
     pub(crate) fn has(&self, seed: u64) -> bool {
         self.outcomes.contains_key(&seed)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.outcomes.len()
     }
 
     /// # Errors
@@ -97,6 +126,7 @@ impl Log {
     }
 }
 
+/// All together.
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = || self.outcomes.values();
@@ -106,7 +136,7 @@ impl fmt::Display for Log {
         for (act, count) in all().flat_map(|its| &its.acts) {
             *acts.entry(act).or_default() += count;
         }
-        let seeds = self.outcomes.len();
+        let seeds = self.len();
         write!(
             f,
             "passed: {seeds} seeds, {turns} turns, {entered} entries, {acts:?}"

@@ -18,6 +18,7 @@ const TIMERS: usize = 256;
 const PARCELS: usize = 64;
 const ROOM: usize = 4096;
 const WAITED: usize = 6;
+const CLOSED: usize = 16;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The states of a slot.
@@ -155,6 +156,12 @@ pub(crate) struct Timer {
     pub(crate) armed: u32,
 }
 
+impl Timer {
+    pub(crate) fn is_set(&self) -> bool {
+        self.used != 0 && self.armed != 0
+    }
+}
+
 /// A datagram that was sent.
 #[repr(C)]
 struct Parcel {
@@ -206,9 +213,11 @@ pub(crate) struct Shared {
     slots_used: u32,
     timers_used: u32,
     epolls: u32,
+    closed: u32,
+    closed_epolls: [u32; CLOSED],
     pub(crate) hosts: [Clocks; HOSTS],
     pub(crate) slots: [Slot; SLOTS],
-    pub(crate) timers: [Timer; TIMERS],
+    timers: [Timer; TIMERS],
     parcels: [Parcel; PARCELS],
 }
 
@@ -222,10 +231,19 @@ impl Shared {
         &mut self.slots[..self.slots_used as usize]
     }
 
-    /// The timers that are set.
-    pub(crate) fn armed(&mut self) -> impl Iterator<Item = &mut Timer> {
-        let timers = self.timers[..self.timers_used as usize].iter_mut();
-        timers.filter(|timer| timer.used != 0 && timer.armed != 0)
+    /// The timers that have ever been used.
+    pub(crate) fn timers(&self) -> &[Timer] {
+        &self.timers[..self.timers_used as usize]
+    }
+
+    pub(crate) fn timers_mut(&mut self) -> &mut [Timer] {
+        &mut self.timers[..self.timers_used as usize]
+    }
+
+    /// The numbers of the epolls that were closed since the last call.
+    pub(crate) fn closed_epolls(&mut self) -> impl Iterator<Item = u32> {
+        let closed = std::mem::take(&mut self.closed) as usize;
+        self.closed_epolls.into_iter().take(closed)
     }
 }
 

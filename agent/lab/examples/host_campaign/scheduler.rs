@@ -104,8 +104,9 @@ pub(crate) struct Scheduler {
     late: BTreeMap<u32, u64>,
     /// What each slot's host had seen when its thread looked last.
     looked: [u64; SLOTS],
-    /// Copies of epolls, by their numbers. A copy of anything else would keep it open beyond its process.
-    epolls: BTreeMap<u32, OwnedFd>,
+    /// Copies of epolls, by their numbers, and of which process. A copy of anything else would keep it open
+    /// beyond its process.
+    epolls: BTreeMap<u32, (u32, OwnedFd)>,
     pub(crate) turns: u64,
     /// What two runs of one seed have in common: who ran, and when.
     pub(crate) digest: u64,
@@ -221,10 +222,13 @@ impl Scheduler {
                 slot.clear();
             }
         }
-        for timer in &mut page.timers {
+        for timer in page.timers_mut() {
             if timer.pid == pid {
                 timer.used = 0;
             }
+        }
+        if keeps.is_none() {
+            self.epolls.retain(|_, (owner, _)| *owner != pid);
         }
     }
 
@@ -388,18 +392,18 @@ impl Scheduler {
 
     fn fire(&mut self, now: u64) {
         let page = self.page.get();
-        let clocks = page.hosts;
         let mut due = Vec::new();
-        for timer in page.armed() {
+        for (index, timer) in page.timers().iter().enumerate() {
             let host = timer.host as usize;
-            if self.hosts[host].suspended.is_none()
-                && clocks[host].true_time(timer.clock, timer.deadline) <= now
+            if timer.is_set()
+                && self.hosts[host].suspended.is_none()
+                && page.hosts[host].true_time(timer.clock, timer.deadline) <= now
             {
-                timer.armed = 0;
-                due.push(*timer);
+                due.push((index, *timer));
             }
         }
-        for timer in due {
+        for (index, timer) in due {
+            self.page.get().timers_mut()[index].armed = 0;
             let Some(process) = self.processes.get(&timer.pid) else {
                 continue;
             };
@@ -448,10 +452,10 @@ impl Scheduler {
                             if !self.epolls.contains_key(&slot.epoll)
                                 && let Some(copy) = descriptor(&process.pidfd, epoll.fd as u32)
                             {
-                                self.epolls.insert(slot.epoll, copy);
+                                self.epolls.insert(slot.epoll, (slot.pid, copy));
                             }
                             let copy = self.epolls.get(&slot.epoll);
-                            copy.is_none_or(|copy| is_readable(copy, PollTimeout::ZERO))
+                            copy.is_none_or(|(_, copy)| is_readable(copy, PollTimeout::ZERO))
                         }
                         Some(fds) => are_ready(&process.pidfd, fds),
                     };
@@ -473,14 +477,13 @@ impl Scheduler {
                 next = next.min(due);
             }
         }
-        let clocks = page.hosts;
-        for timer in page.armed() {
+        for timer in page.timers().iter().filter(|timer| timer.is_set()) {
             let host = timer.host as usize;
             let process = self.processes.get(&timer.pid);
             if self.hosts[host].suspended.is_none()
                 && process.is_some_and(|process| !process.is_stopped)
             {
-                next = next.min(clocks[host].true_time(timer.clock, timer.deadline));
+                next = next.min(page.hosts[host].true_time(timer.clock, timer.deadline));
             }
         }
         next = next.min(self.network.next());
@@ -543,6 +546,9 @@ impl Scheduler {
         let is_running = slot.is(state::RUNNING);
         if std::mem::take(&mut self.page.get().stirred) != 0 {
             self.hosts[host].generation += 1;
+        }
+        for number in self.page.get().closed_epolls() {
+            self.epolls.remove(&number);
         }
         // Whatever it did itself, it has looked after that.
         self.looked[chosen] = self.hosts[host].generation;

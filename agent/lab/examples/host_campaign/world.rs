@@ -96,7 +96,6 @@ struct World<'a> {
     /// The cluster that the operator abandons, and what he has begun for that.
     abandons: Option<String>,
     recovery: Option<Recovery>,
-    is_recovered_by_files_that_differ: bool,
     /// Whether states were lost.
     has_lost: bool,
     /// The lease of all files, but for one that an operator has got wrong.
@@ -189,7 +188,6 @@ pub(crate) fn play(
         operator: Operator::Nothing,
         abandons: None,
         recovery: None,
-        is_recovered_by_files_that_differ: false,
         has_lost: false,
         lease_ms: LEASE_MS,
         cuts_at_sync: 0,
@@ -291,7 +289,13 @@ impl World<'_> {
         match self.lacks_an_entry(PEACE)? {
             None => Ok(false),
             Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
-            Some(_) if self.is_recovered_by_files_that_differ => Ok(true),
+            Some(_) if self.clusters.have_permits_of_several_files() => {
+                *self
+                    .acts
+                    .entry("recovered by files that differ")
+                    .or_default() += 1;
+                Ok(true)
+            }
             Some(what) => Err(what.into()),
         }
     }

@@ -80,3 +80,18 @@ impl MembershipOverrides {
         fits.then_some(overrides)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_to_seven_members_can_be_named_as_voters() {
+        let named = |count: u16| {
+            let voters = (1..=count).filter_map(NodeId::new).collect();
+            MembershipOverrides::default().with(&Change::Voters(voters))
+        };
+        let fit = (0..=9).filter(|count| named(*count).is_some());
+        assert!(fit.eq(1..=7));
+    }
+}

@@ -41,7 +41,7 @@ fn told(group: &Group, me: u16) -> Vec<(NodeId, String, String)> {
 }
 
 #[test]
-fn who_does_not_vote_has_nothing_of_a_voter_on_disk() {
+fn a_member_that_does_not_vote_has_no_voter_record() {
     let group = started(4, ms(1000), ms(6000));
     group.are_together(&[1, 2, 3, 4]);
     let votes = |me: u16| group.records[&node(me)].voter.is_some();

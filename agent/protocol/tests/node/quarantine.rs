@@ -217,3 +217,21 @@ fn an_idle_manager_is_vouched_for() {
         }
     }
 }
+
+/// Nobody hears that it leaves: it says so until they do, or half a second has passed.
+#[test]
+fn a_member_that_leaves_waits_until_the_others_know() {
+    for heals in [false, true] {
+        let mut group = Group::new(2, Algorithm::Semaphore);
+        group.isolate(1);
+        group.leave(1);
+        let has_left = |group: &Group| group.events.contains(&(node(1), Event::Left));
+        group.run(ms(200));
+        assert!(!has_left(&group));
+        if heals {
+            group.heal();
+        }
+        let waited = group.until(ms(1000), has_left);
+        assert_eq!(waited > ms(250), !heals, "{waited:?}");
+    }
+}

@@ -534,3 +534,17 @@ fn a_lease_takes_five_renewal_requests() {
     let in_a_lease = 6 * 5 + 6 * 5 + 6 * 10 + 4 * 20;
     assert_eq!(group.sent.len() - sent, 10 * in_a_lease);
 }
+
+/// It ended without a word once, and the view that took it in again has waited for its lease.
+#[test]
+fn a_member_that_leaves_in_order_has_ended_well_whatever_was_before() {
+    let mut group = group(3, Algorithm::Semaphore);
+    group.stop(3);
+    group.run(ms(3000));
+    group.start(3);
+    group.run(ms(3000));
+    group.are_together(&[1, 2, 3]);
+    group.leave(3);
+    group.run(ms(3000));
+    assert!(group.records[&node(3)].clean);
+}

@@ -481,3 +481,14 @@ fn a_voter_that_was_in_no_view_yet_remembers_what_it_endorsed() {
     assert_eq!(cluster(2), cluster(3));
     assert_eq!(group.members(3), [1, 2, 3]);
 }
+
+/// Seven vote, and no more can: one goes before another comes.
+#[test]
+fn of_seven_voters_one_is_replaced() {
+    let voters = |ids: core::ops::RangeInclusive<u16>| ids.map(node).collect();
+    let mut group = Group::with_voters(8, Algorithm::Semaphore, voters(1..=7));
+    group.change(1, Change::Voters(voters(2..=8)));
+    group.run(ms(10_000));
+    let votes = (2..=8).map(|id| (node(id), true)).collect();
+    assert_eq!(group.votes(1), votes);
+}

@@ -80,6 +80,14 @@ impl Clusters {
         its.is_some_and(|its| its.cluster().is_some() && its.cluster_id().is_none())
     }
 
+    /// Whether an operator has abandoned a cluster by files that list different voters.
+    pub(super) fn have_permits_of_several_files(&self) -> bool {
+        let hosts = self.hosts.iter().flatten();
+        let permits = hosts.filter_map(|its| its.permit.as_ref());
+        let voters: BTreeSet<_> = permits.map(|permit| &permit.voters).collect();
+        voters.len() > 1
+    }
+
     /// Fails if not all are in the same cluster.
     pub(super) fn check_all_in_one(&self) -> Result<()> {
         let clusters: Vec<_> = (0..self.hosts.len()).map(|host| self.of(host)).collect();

@@ -74,7 +74,7 @@ impl World<'_> {
         self.recovery.is_some() && self.voters.contains(&(host + 1))
     }
 
-    /// Says it at a host, if that is awake.
+    /// Says it at a host, if that is awake. Its file may still list other voters than the others' files.
     pub(super) fn recover_at(&mut self, host: usize) -> Result<()> {
         if self.scheduler.is_suspended(host) {
             let later = self.scheduler.now() + SECOND;
@@ -90,8 +90,6 @@ impl World<'_> {
         let Some(recovery) = &self.recovery else {
             return Ok(());
         };
-        // The file is the one of before, which may list other voters than the others' files.
-        self.is_recovered_by_files_that_differ |= self.files_list[host] != self.voters;
         let mut command = self.command(host, self.program)?;
         command.args(["recover", "--force"]);
         if self.clusters.remembered(host).as_ref() != Some(&recovery.abandoned) {

@@ -291,7 +291,7 @@ fn who_hears_only_those_that_follow_another_waits_and_says_for_whom() {
 }
 
 #[test]
-fn before_the_first_view_those_are_waited_for_that_are_not_presumed_gone() {
+fn before_the_first_view_members_presumed_gone_are_not_waited_for() {
     let me = Member {
         node: node(1),
         incarnation: Incarnation(1),

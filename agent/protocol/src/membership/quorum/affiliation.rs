@@ -64,7 +64,7 @@ pub struct Permit {
     pub abandoned: ClusterId,
     /// The voters to whom it is given, by the file of that time: no others found a cluster by it. With
     /// another file at each of them there could be two.
-    pub(crate) voters: Vec<NodeId>,
+    pub voters: Vec<NodeId>,
     /// The longest lease that may still run there, as far as this member remembers.
     pub(crate) longest: Duration,
 }

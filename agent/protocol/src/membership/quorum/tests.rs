@@ -5,10 +5,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::affiliation::Membership;
+use super::affiliation::{Affiliation, Membership};
 use super::certificate::ViewChange;
 use super::config::QuorumConfig;
 use super::coordinator::{Coordination, longest_lease};
+use super::founding::FoundingPart;
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::Outbox;
 use super::session::Session;
@@ -625,4 +626,36 @@ fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
     part.renew(at(20), node(5), &long(2), &mut out);
     assert_eq!(out.take().len(), 1);
     assert_eq!(part.longest(), LEASE * 30);
+}
+
+/// Nobody has answered yet: those that are up have half a lease for that.
+#[test]
+fn voters_that_are_up_are_missed_after_half_a_lease() {
+    let session = Session::new(member(5, 1), &config(), Vec::new(), false, at(0));
+    let missing = |ms, absent: &[NodeId]| -> Vec<NodeId> {
+        let overview = session.overview(at(ms), absent);
+        overview.missing.iter().map(|its| its.member).collect()
+    };
+    assert_eq!(missing(0, &[]), []);
+    assert_eq!(missing(499, &[node(2)]), [node(2)]);
+    assert_eq!(missing(500, &[]), [1, 2, 3].map(node));
+}
+
+#[test]
+fn a_member_notes_the_voters_of_its_cluster_when_they_change() {
+    let mut out = Outbox::new(node(5));
+    let own = Affiliation::new(Incarnation(1));
+    let mut founding = FoundingPart::new(member(5, 1), own, (Epoch::ZERO, LEASE), at(0));
+    let mut membership = Membership::of(&first());
+    let mut written = |membership: &Membership| {
+        founding.join(membership.clone(), &mut out);
+        let actions = out.take();
+        let noted = founding.affiliation().membership();
+        assert_eq!(noted.map(|its| &its.voters), Some(&membership.voters));
+        actions.len()
+    };
+    assert_eq!(written(&membership), 1);
+    assert_eq!(written(&membership), 0, "it is on disk");
+    membership.voters.pop();
+    assert_eq!(written(&membership), 1);
 }
