@@ -142,6 +142,24 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
 }
 
 #[test]
+fn a_member_that_leaves_or_was_excluded_gets_no_lease() {
+    for leaves in [false, true] {
+        let mut out = Outbox::new(node(5));
+        let mut session = installed(&mut out);
+        session.timeout(at(100), &mut out);
+        match leaves {
+            true => session.leave(),
+            false => session.flush(node(1), without(5).view_config, &mut out),
+        }
+        let (renewal, view) = ((Incarnation(1), 1), name(&first()));
+        for voter in [1, 2, 3].map(node) {
+            session.renewed(at(0), voter, renewal, view, &mut out);
+        }
+        assert_eq!(leases(&mut out), [], "leaves: {leaves}");
+    }
+}
+
+#[test]
 fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
