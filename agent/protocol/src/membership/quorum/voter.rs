@@ -167,7 +167,7 @@ impl<M: MakeLog> VoterRole<M> {
                     return;
                 }
             }
-            QuorumMessage::Status(status) => self.on_status(now, from, *status, config, out),
+            QuorumMessage::Status(status) => self.on_status(now, from, *status, out),
             // How a first view is endorsed is for those who found the cluster.
             QuorumMessage::Decided(view_change) if view_change.parent.is_some() => {
                 self.endorse(now, *view_change, out)
@@ -207,26 +207,12 @@ impl<M: MakeLog> VoterRole<M> {
         self.tick(now, config, asked, out);
     }
 
-    /// Another voter says how it stands: it may have endorsed what is to be put in force here, or
-    /// know less than this one.
-    fn on_status(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        status: Status,
-        config: &QuorumConfig,
-        out: &mut Outbox,
-    ) {
+    /// Another voter says how it stands. It may know less than this one.
+    fn on_status(&mut self, now: Time, from: NodeId, status: Status, out: &mut Outbox) {
         let (voter, endorsement) = (status.voter, status.endorsed);
         self.endorser.status(now, from, status);
         if voter.node != from {
             return;
-        }
-        if let (Some(coordination), Some(endorsement)) = (&mut self.coordination, endorsement)
-            && endorsement.digest == coordination.digest()
-        {
-            let leases = (endorsement.age, endorsement.longest);
-            coordination.endorsed(now, voter, leases, config);
         }
         let Some(mine) = self.endorser.endorsed() else {
             return;
