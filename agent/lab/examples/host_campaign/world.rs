@@ -289,11 +289,8 @@ impl World<'_> {
         match self.lacks_an_entry(PEACE)? {
             None => Ok(false),
             Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
-            Some(_) if self.clusters.have_permits_of_several_files() => {
-                *self
-                    .acts
-                    .entry("recovered by files that differ")
-                    .or_default() += 1;
+            Some(_) if self.clusters.have_permit_of_another_file(&self.voters) => {
+                *self.acts.entry("recovered by another file").or_default() += 1;
                 Ok(true)
             }
             Some(what) => Err(what.into()),

@@ -80,12 +80,15 @@ impl Clusters {
         its.is_some_and(|its| its.cluster().is_some() && its.cluster_id().is_none())
     }
 
-    /// Whether an operator has abandoned a cluster by files that list different voters.
-    pub(super) fn have_permits_of_several_files(&self) -> bool {
+    /// Whether an operator has abandoned a cluster by a file that lists others than `voters`.
+    pub(super) fn have_permit_of_another_file(&self, voters: &[usize]) -> bool {
         let hosts = self.hosts.iter().flatten();
-        let permits = hosts.filter_map(|its| its.permit.as_ref());
-        let voters: BTreeSet<_> = permits.map(|permit| &permit.voters).collect();
-        voters.len() > 1
+        let mut permits = hosts.filter_map(|its| its.permit.as_ref());
+        permits.any(|permit| {
+            let listed = permit.voters.iter();
+            let listed = listed.map(|node| usize::from(node.as_u16()));
+            !listed.eq(voters.iter().copied())
+        })
     }
 
     /// Fails if not all are in the same cluster.
