@@ -229,7 +229,7 @@ static void deliver(uint64_t mask, int *interrupted)
     SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
-/* What it no longer blocks may end the process, too. */
+/* A signal that a thread no longer blocks may end its process: then the thread gives its turn back first. */
 int pthread_sigmask(int how, const sigset_t *signals, sigset_t *old)
 {
     static int (*real)(int, const sigset_t *, sigset_t *);
