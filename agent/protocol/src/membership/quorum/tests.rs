@@ -282,6 +282,23 @@ fn a_session_is_not_revived() {
         (session.until(), session.next_timeout()),
         (Time::ZERO, None)
     );
+    // Nor by a view in which it might have gone on.
+    let mut next = without(4).view_config;
+    next.epoch = again.epoch.next().unwrap();
+    session.flush(node(1), next, &mut out);
+    assert_eq!(out.take(), []);
+}
+
+#[test]
+fn only_its_coordinator_tells_of_a_view() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    for gone in [4, 5] {
+        session.flush(node(2), without(gone).view_config, &mut out);
+        assert_eq!(out.take(), [], "without {gone}");
+    }
+    session.flush(node(1), without(4).view_config, &mut out);
+    assert!(out.take().contains(&Action::Freeze));
 }
 
 /// Of a voter that has endorsed the first view.

@@ -54,7 +54,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     /// file may list others, so that it does not know that it is to vote.
     fn has_lost_its_vote(&self, now: Time, node: NodeId) -> bool {
         if node == self.out.me() {
-            return self.vote.is_none() && self.founding.affiliation().cluster().is_none();
+            return self.vote.is_none();
         }
         let voters = self.founding.affiliation().voters().unwrap_or_default();
         let mut voters = voters.iter().filter(|voter| voter.node == node);

@@ -35,30 +35,15 @@ impl Session {
         view_config: ViewConfig,
         out: &mut Outbox,
     ) {
-        if view_config.coordinator.node != from || self.is_over {
-            return;
-        }
-        if !self.goes_on_in(&view_config) {
-            return self.end_if_excluded(&view_config, out);
-        }
-        let digest = view_config.digest();
-        if let Some(known) = &self.known {
-            if known.digest == digest && matches!(known.phase, Phase::Frozen) {
-                // The summary was lost, or is late.
-                out.act(Action::Summarise(view_config.view()));
-            }
-            if view_config.epoch <= known.view_config.epoch
-                || view_config.cluster != known.view_config.cluster
-            {
-                return;
-            }
+        if !self.takes(from, &view_config) {
+            return self.flush_again(from, &view_config, out);
         }
         self.ignorant.clear();
         out.act(Action::Freeze);
         out.act(Action::Persist(view_config.epoch));
         self.known = Some(Known {
+            digest: view_config.digest(),
             view_config,
-            digest,
             phase: Phase::Persisting,
             leased: false,
         });
@@ -67,6 +52,24 @@ impl Session {
             renewal.renewed.clear();
         }
         self.renew_at = Time::ZERO;
+    }
+
+    /// The coordinator says so of a view that this member does not take in: it is in there already, or is
+    /// no member of it.
+    fn flush_again(&mut self, from: NodeId, view_config: &ViewConfig, out: &mut Outbox) {
+        if view_config.coordinator.node != from || self.is_over {
+            return;
+        }
+        if !self.goes_on_in(view_config) {
+            return self.end_if_excluded(view_config, out);
+        }
+        if let Some(known) = &self.known
+            && known.digest == view_config.digest()
+            && matches!(known.phase, Phase::Frozen)
+        {
+            // The summary was lost, or is late.
+            out.act(Action::Summarise(view_config.view()));
+        }
     }
 
     /// That this member takes part is on disk.
