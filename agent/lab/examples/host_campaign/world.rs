@@ -59,6 +59,8 @@ const LOST: i32 = 79;
 const DELAY: u64 = 50 * MILLI;
 /// How long a command may go on after its host has woken.
 const WAKING: u64 = 100 * MILLI;
+/// How long after the last renewal a lease is over by any clock that leases can be measured by.
+const LEASE_IS_OVER: u64 = LONGEST_LEASE_MS * MILLI * 11 / 10;
 /// How long one host is left in peace after something befell it, so that a runner, its guardian and its
 /// agent do not all stand still at once: then nobody is left to end the command (distlock(1), CAVEATS).
 const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
@@ -269,6 +271,16 @@ impl World<'_> {
             voters.push(1 + self.choices.index(self.hosts));
         }
         voters
+    }
+
+    /// The hosts that the other files do not list as voters, or some if they list all.
+    fn who_do_not_vote(&mut self) -> Vec<usize> {
+        let mut others: Vec<_> = (1..=self.hosts).collect();
+        others.retain(|host| !self.voters.contains(host));
+        if others.is_empty() {
+            return self.some_voters();
+        }
+        others
     }
 
     /// Sees what is on a host's disk now.

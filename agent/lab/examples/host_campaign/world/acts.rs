@@ -17,8 +17,9 @@ pub(super) enum Act {
     Kill(u32),
     /// All agents but this host's stop; it is cut off when they go on.
     StopOthers(usize),
-    /// Of a runner, its guardian and its host's agent only one goes on: chosen by the number.
-    LeaveOne(usize, usize),
+    /// Of a runner, its guardian and its host's agent only one goes on: chosen by the number. The guardian is that
+    /// of the command that is inside.
+    LeaveOne(usize, usize, Option<u32>),
     /// As 2 of these, where the disk stalls, and the agent has something to write.
     LeaveAgentAtStalledDisk(usize),
     /// The voters but these two lose what they have written since the second was cut off. From then on the
@@ -61,8 +62,8 @@ pub(super) enum Act {
     SetLease,
     /// All but this one are killed, and start again with another lease; it is cut off.
     SetLeaseOfOthers(usize),
-    /// By now this command must have ended.
-    Expect(u32),
+    /// By now this command must have ended; if this agent stands still, or is gone.
+    Expect(u32, Option<u32>),
     /// By now this runner must have entered, or given up.
     GivesUp(u32),
 }
@@ -106,6 +107,14 @@ impl World<'_> {
         if let Some(client) = self.clients.get_mut(&pid) {
             client.is_punctual = false;
         }
+    }
+
+    /// From now on nothing gets onto a host's disk.
+    pub(super) fn fail_disk(&mut self, host: usize) {
+        let which = self.choices.index(3);
+        let clocks = &mut self.scheduler.page.get().hosts[host];
+        clocks.disk_error = [Errno::EIO, Errno::ENOSPC, Errno::EIO][which] as u32;
+        clocks.fails_at_sync_only = u32::from(which == 2);
     }
 
     /// Hosts that an operator has vote: all but one, or some.
@@ -156,7 +165,7 @@ impl World<'_> {
                 self.stop_others(host);
                 "the other agents stop"
             }
-            Act::LeaveOne(host, one) => return self.leave_one(host, one),
+            Act::LeaveOne(host, one, guardian) => return self.leave_one(host, one, guardian),
             Act::LeaveAgentAtStalledDisk(host) => {
                 self.stall_disk(host)?;
                 "disk stalls"
@@ -185,7 +194,7 @@ impl World<'_> {
                 // By any clock that leases can be measured by, they are over.
                 if slept > LONGEST_LEASE_MS * MILLI * 5 / 4 {
                     for pid in self.judge.commands(host) {
-                        self.plan(now + WAKING, Act::Expect(pid));
+                        self.plan(now + WAKING, Act::Expect(pid, None));
                     }
                 }
                 self.look(None)?;
@@ -227,10 +236,7 @@ impl World<'_> {
             }
             Act::RecoverAt(host) => return self.recover_at(host),
             Act::DiskFails(host) => {
-                let which = self.choices.index(3);
-                let clocks = &mut self.scheduler.page.get().hosts[host];
-                clocks.disk_error = [Errno::EIO, Errno::ENOSPC, Errno::EIO][which] as u32;
-                clocks.fails_at_sync_only = u32::from(which == 2);
+                self.fail_disk(host);
                 "disk fails"
             }
             Act::DiskHeals(host) => {
@@ -254,6 +260,8 @@ impl World<'_> {
             Act::StartAgent(host) => {
                 if !self.keeps_voters && self.choices.chance(300) {
                     let others = match self.kind {
+                        // They may found without each other.
+                        Trouble::Founding if self.choices.chance(300) => self.who_do_not_vote(),
                         Trouble::Founding => self.some_voters(),
                         _ => vec![1 + self.choices.index(self.hosts)],
                     };
@@ -275,11 +283,18 @@ impl World<'_> {
                 }
                 return Ok(());
             }
-            Act::Expect(pid) => {
-                if self.judge.is_inside(pid) {
-                    let what =
-                        format!("command {pid} runs on after a suspend that ended its lease");
-                    return Err(what.into());
+            Act::Expect(pid, agent) => {
+                let processes = &self.scheduler.processes;
+                let host = processes.get(&pid).map(|process| process.host);
+                // Another mishap of its host may have ended before.
+                let agent = agent.and_then(|agent| processes.get(&agent));
+                let goes_on = agent.is_some_and(|agent| !agent.is_stopped);
+                let sleeps = host.is_some_and(|host| {
+                    self.scheduler.is_suspended(host)
+                        || self.scheduler.now() < self.woke[host] + WAKING
+                });
+                if self.judge.is_inside(pid) && !sleeps && !goes_on {
+                    return Err(format!("command {pid} runs on after its lease").into());
                 }
                 return Ok(());
             }
@@ -369,7 +384,7 @@ impl World<'_> {
         // Before the founding they matter.
         self.keeps_voters |= self.kind == Trouble::Founding;
         for (at, act) in std::mem::take(&mut self.agenda) {
-            if matches!(act, Act::Expect(_) | Act::GivesUp(_)) {
+            if matches!(act, Act::Expect(..) | Act::GivesUp(_)) {
                 self.agenda.insert(at, act);
             } else if !matches!(
                 act,

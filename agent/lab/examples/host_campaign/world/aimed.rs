@@ -4,7 +4,8 @@ use std::fs;
 
 use super::acts::Act;
 use super::{
-    DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, SHORTEST_LEASE_MS, World,
+    DELAY, LEASE_IS_OVER, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND,
+    SHORTEST_LEASE_MS, World,
 };
 use crate::scheduler::Midway;
 
@@ -45,44 +46,69 @@ impl World<'_> {
         }
     }
 
-    /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
-    /// the one that is left has to end the command. Of the agent that is so if its lease ends.
-    pub(super) fn leave_one(&mut self, host: usize, one: usize) -> Result<()> {
-        let now = self.scheduler.now();
-        let runner = self.runner(host);
+    /// The guardian of a host's runner.
+    pub(super) fn guardian(&self, host: usize) -> Option<u32> {
+        let runner = self.runner(host)?;
         // What a runner has left behind, which is no more, has a guardian too.
         let is_its_guardian = |pid: &u32| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let says = |what: &str| status.lines().any(|line| line == what);
-            says("Name:\tdistlock-guard") && says(&format!("PPid:\t{}", runner.unwrap_or(0)))
+            says("Name:\tdistlock-guard") && says(&format!("PPid:\t{runner}"))
         };
-        let guardian = self.there(host).into_iter().find(is_its_guardian);
+        self.there(host).into_iter().find(is_its_guardian)
+    }
+
+    /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
+    /// the one that is left has to end the command. Of the agent that is so if its lease ends. `guardian`: of
+    /// the command that is inside, when it entered; where the runner has ended since, it is what is left.
+    pub(super) fn leave_one(
+        &mut self,
+        host: usize,
+        one: usize,
+        guardian: Option<u32>,
+    ) -> Result<()> {
+        let now = self.scheduler.now();
+        let runner = self.runner(host);
         let agent = self.agents.get(&host).copied();
-        let (Some(guardian), Some(runner), Some(agent)) = (guardian, runner, agent) else {
+        let (Some(guardian), Some(agent)) = (guardian, agent) else {
             return Ok(());
         };
+        let commands = self.judge.commands(host);
         let until = now + 2 * LONGEST_LEASE_MS * MILLI;
-        self.peace[host] = until + RECOVERY;
-        let (stopped, name): (&[u32], _) = match one {
-            0 => (&[guardian, agent], "all but the runner stop"),
-            1 => (&[runner, agent], "all but the guardian stop"),
-            2 => (&[runner, guardian], "all but the agent stop"),
-            _ => (&[runner], "the runner stops and the agent is killed"),
+        let (stopped, name): (&[u32], _) = match (runner, one) {
+            (None, _) if commands.is_empty() => return Ok(()),
+            (None, _) => (&[agent], "the runner has ended and the agent stops"),
+            // Another one, by now.
+            (Some(_), _) if self.guardian(host) != Some(guardian) => return Ok(()),
+            (Some(_), 0) => (&[guardian, agent], "all but the runner stop"),
+            (Some(runner), 1) => (&[runner, agent], "all but the guardian stop"),
+            (Some(runner), 2) => (&[runner, guardian], "all but the agent stop"),
+            (Some(runner), _) => (&[runner], "the runner stops and the agent is killed"),
         };
+        self.peace[host] = until + RECOVERY;
         for pid in stopped {
             self.stop(*pid);
             self.plan(until, Act::Continue(*pid));
         }
-        if one == 0 {
-            self.alone.insert(runner, guardian);
+        match (runner, one) {
+            (Some(runner), 0) => {
+                self.alone.insert(runner, guardian);
+            }
+            (Some(_), 2) => {
+                self.scheduler.network.cut_off.insert(host);
+                self.plan(until, Act::Connect(host));
+            }
+            (Some(_), 3..) => {
+                for event in self.scheduler.kill(agent)? {
+                    self.note(&event)?;
+                }
+            }
+            _ => {}
         }
-        if one == 2 {
-            self.scheduler.network.cut_off.insert(host);
-            self.plan(until, Act::Connect(host));
-        }
-        if one > 2 {
-            for event in self.scheduler.kill(agent)? {
-                self.note(&event)?;
+        // An only voter goes on alone; nobody else renews a lease any more.
+        if runner.is_none() || one != 2 {
+            for pid in commands {
+                self.plan(now + LEASE_IS_OVER, Act::Expect(pid, Some(agent)));
             }
         }
         *self.acts.entry(name).or_default() += 1;
@@ -102,12 +128,12 @@ impl World<'_> {
         }
         // A voter that was not heard for half a lease is left out of the next view.
         let at = now + lease / 2 + self.choices.below(lease);
-        self.plan(at, Act::LeaveOne(host, 2));
+        self.plan(at, Act::LeaveOne(host, 2, self.guardian(host)));
         Ok(())
     }
 
-    /// All voters but two write nothing to their disks, of which the second is cut off: they cannot agree with
-    /// the first on a view without that one, as they could forget it.
+    /// All voters but two write nothing to their disks, which are slow or fail, and of the two the second is cut
+    /// off: they cannot agree with the first on a view without that one, as they could forget it.
     pub(super) fn stall_disks(&mut self) {
         let now = self.scheduler.now();
         let lease = LEASE_MS * MILLI;
@@ -116,8 +142,12 @@ impl World<'_> {
         // A view without the one that is cut off takes more than half a lease, and a lock that it may hold
         // is free after its lease.
         let at = now + 3 * lease / 2 + self.choices.below(3 * lease / 2);
+        let fails = self.choices.chance(500);
         for host in (0..self.hosts).filter(|host| ![one, other].contains(host)) {
-            self.scheduler.stalled_until[host] = at + lease;
+            match fails {
+                true => self.fail_disk(host),
+                false => self.scheduler.stalled_until[host] = at + lease,
+            }
         }
         self.scheduler.network.cut_off.insert(other);
         let end = at + 4 * lease;

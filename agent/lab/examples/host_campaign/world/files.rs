@@ -151,7 +151,11 @@ impl World<'_> {
         let mut patience = None;
         let mut command;
         if is_runner {
-            let manner = Manner::ALL[self.choices.index(Manner::ALL.len())];
+            let manner = match self.kind {
+                // It has to be killed.
+                Trouble::Leases if self.choices.chance(300) => Manner::Stubborn,
+                _ => Manner::ALL[self.choices.index(Manner::ALL.len())],
+            };
             command = self.command(host, self.program)?;
             if self.agentless == Some(host) {
                 command.env_remove("DISTLOCK_SOCKET");

@@ -279,7 +279,10 @@ impl World<'_> {
             mishap = Mishap::KillAny;
         }
         let (act, undone) = match (mishap, runner) {
-            (Mishap::LeaveOne, _) => (Act::LeaveOne(host, self.choices.index(4)), None),
+            (Mishap::LeaveOne, _) => {
+                let one = self.choices.index(4);
+                (Act::LeaveOne(host, one, self.guardian(host)), None)
+            }
             (Mishap::StallDisk, _) => (Act::LeaveAgentAtStalledDisk(host), None),
             (Mishap::EndAgent, _) => (Act::EndAgent(host), None),
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
