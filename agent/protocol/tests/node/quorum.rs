@@ -208,28 +208,42 @@ fn a_member_that_leaves_is_gone_at_once() {
     }
 }
 
+/// What member 1 was told is missing, each time.
+fn told_missing(group: &Group) -> Vec<Vec<Missing>> {
+    let told = group.events.iter();
+    let told = told.filter_map(|(whose, event)| match event {
+        Event::Quorum(quorum) if *whose == node(1) => Some(quorum.missing.clone()),
+        _ => None,
+    });
+    told.collect()
+}
+
 /// What is missing is told when it has been for a lease, again when it is others, and when nothing is.
 #[test]
 fn who_is_missing_is_told_once() {
     let mut group = group(3, Algorithm::Manager);
-    let told = |group: &Group| -> Vec<Vec<Missing>> {
-        let told = group
-            .events
-            .iter()
-            .filter_map(|(whose, event)| match event {
-                Event::Quorum(quorum) if *whose == node(1) => Some(quorum.missing.clone()),
-                _ => None,
-            });
-        told.collect()
-    };
     group.events.clear();
     group.isolate(1);
     group.run(ms(10_000));
     let all = [missing(&[2, 3], Absence::Silent), Vec::new()];
-    assert_eq!(told(&group), all[..1]);
+    assert_eq!(told_missing(&group), all[..1]);
     group.heal();
     group.run(ms(5000));
-    assert_eq!(told(&group), all);
+    assert_eq!(told_missing(&group), all);
+}
+
+/// That it is others is told a lease after the last time, and not earlier.
+#[test]
+fn who_is_missing_is_told_at_most_once_a_lease() {
+    let mut group = group(5, Algorithm::Manager);
+    group.events.clear();
+    [3, 4, 5].map(|gone| group.stop(gone));
+    group.until(ms(10_000), |group| told_missing(group).len() == 1);
+    group.stop(2);
+    let took = group.until(ms(10_000), |group| told_missing(group).len() == 2);
+    assert!((ms(1000)..ms(1200)).contains(&took), "{took:?}");
+    let all = [&[3, 4, 5][..], &[2, 3, 4, 5]].map(|ids| missing(ids, Absence::Silent));
+    assert_eq!(told_missing(&group), all);
 }
 
 /// The minority's lease ends, its holder hears of it, the majority goes on; then all are together.
