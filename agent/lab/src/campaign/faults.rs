@@ -21,6 +21,9 @@ pub(super) struct Lost {
     /// Where it voted, which voter it was. None of the others may be lost before it is replaced: a
     /// view without it comes first, and the log needs it until then.
     voter: Option<VoterId>,
+    /// Whether it was lost in the midst of an exchange of voters, in which no fewer may vote than before:
+    /// no majority is lost with it.
+    amid_exchange: bool,
 }
 
 impl Campaign {
@@ -111,6 +114,7 @@ impl Campaign {
                 node,
                 witness: None,
                 voter: self.log_of(node).map(|log| log.voter),
+                amid_exchange: self.vote_at_least > 0,
             })
         } else {
             let witness = self.witness_of(process).filter(|_| self.lost.is_empty());
@@ -118,6 +122,7 @@ impl Campaign {
                 node,
                 witness: Some(witness),
                 voter: None,
+                amid_exchange: false,
             })
         };
         if let Some(lost) = lost {
@@ -169,7 +174,8 @@ impl Campaign {
         let is_lost = |voter: &Voter| {
             let mut lost = self.lost.iter();
             self.memory_of(*voter).is_none()
-                && lost.any(|its| its.node == voter.node && its.voter.is_some())
+                && lost
+                    .any(|its| its.node == voter.node && its.voter.is_some() && !its.amid_exchange)
         };
         let newest = self.newest_view_config();
         self.report.lost_majorities > 0
