@@ -75,3 +75,39 @@ fn every_mutant_applies() {
     }
     assert!(outdated.is_empty(), "{}", outdated.join("\n"));
 }
+
+fn mutant(find: &str, replace: &str) -> patch::Mutant {
+    let text = format!(
+        "name = 'x'\nbreaks = ''\nfile = ''\nfind = '{find}'\nreplace = '{replace}'\n\
+         run = {{ world = '' }}"
+    );
+    toml::from_str(&text).unwrap()
+}
+
+#[test]
+fn mutants_stand_beside_what_they_change() {
+    let whole = "fn one() -> u8 { fn two() -> u8 { 2 } two() }\nconst fn three() -> u8 { 3 }\n\
+                 fn some() -> impl Iterator<Item = u8> { [4, 5].into_iter() }\n\
+                 impl Six { fn six(&self) -> u8 { 6 } }\n";
+    let changes = [
+        ("{ 2 }", "{ 20 }"),
+        ("{ 6 }", "{ 60 }"),
+        ("3", "30"),
+        ("4", "40"),
+        ("u8 { 6", "u8 { 61"),
+        ("two() }", "0 }"),
+        ("6 }", "62 }"),
+    ];
+    let mutants = changes.map(|(find, replace)| mutant(find, replace));
+    let mutants: Vec<_> = mutants.into_iter().enumerate().collect();
+    let (text, apart) = patch::switch(whole, &mutants).unwrap();
+    assert_eq!(apart, [2, 3, 4, 0]);
+    let expected = "fn one() -> u8 { match crate::mutant() {\n\
+                    5 => { fn two() -> u8 { 2 } 0 }\n\
+                    _ => { fn two() -> u8 { 2 } two() }\n} }\n\
+                    const fn three() -> u8 { 3 }\n\
+                    fn some() -> impl Iterator<Item = u8> { [4, 5].into_iter() }\n\
+                    impl Six { fn six(&self) -> u8 { match crate::mutant() {\n\
+                    1 => { 60 }\n6 => { 62 }\n_ => { 6 }\n} } }\n";
+    assert_eq!(text, expected);
+}

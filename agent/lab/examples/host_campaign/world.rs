@@ -50,10 +50,10 @@ const TROUBLED: u64 = 40 * SECOND;
 const LONG_TROUBLED: u64 = 180 * SECOND;
 /// How long after that all have entered again, at the latest.
 const PEACE: u64 = 60 * SECOND;
-/// For how long, when nothing is lost any more, nobody may lose a lock, and what a runner ends with that
-/// has.
+/// For how long, when nothing is lost any more, nobody may lose a lock; and what a runner ends with that
+/// has, or whose command was told to end or was killed.
 const QUIET: u64 = 3 * SECOND;
-const LOST: i32 = 79;
+const LOST: [i32; 3] = [79, 128 + libc::SIGTERM, 128 + libc::SIGKILL];
 /// How much longer than others a process may take to notice what has happened: half of what a runner leaves
 /// its guardian.
 const DELAY: u64 = 50 * MILLI;
@@ -562,7 +562,7 @@ impl World<'_> {
                     host, is_runner, ..
                 }) = self.clients.remove(&pid)
                 {
-                    if self.is_quiet && code == Some(LOST) {
+                    if self.is_quiet && code.is_some_and(|code| LOST.contains(&code)) {
                         let what = format!(
                             "nothing befalls anybody, and runner {pid} of host {host} lost its lock"
                         );

@@ -4,12 +4,13 @@
 //! cargo run -p distlock-lab --example sim_mutants
 //! ```
 //!
-//! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
-//! source tree (in the target directory; the sources themselves know nothing of mutants), built
-//! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
-//! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must
-//! pass the very same first, so that what is caught is the breach. On simulated hosts, which take long,
-//! it must pass the first seed before, and after each mutant the seed that caught that one.
+//! Each mutant of `mutants.toml` is a search and a replacement, in a copy of the source tree (in the target
+//! directory; the sources themselves know nothing of mutants). All that change the body of one function stand
+//! there beside the original, and are built once; `DISTLOCK_MUTANT` switches one on by its number. The others
+//! are built one by one. Each is given to `sim_campaign` for as many seeds as it says, or to `host_campaign`, or
+//! to `model_check` for as many states. The unbroken core must pass the very same first, so that what is caught
+//! is the breach. On simulated hosts, which take long, it must pass the first seed before, and after each mutant
+//! the seed that caught that one.
 //!
 //! `--search` gives the mutants of engines and nodes to `sim_search`, in place of playing seeds: all
 //! runs of a small group with one deviation, or three of bare engines.
@@ -49,7 +50,20 @@ struct Options {
 const PATIENCE: Duration = Duration::from_secs(600);
 const PATIENCE_OF_HOSTS: Duration = Duration::from_secs(2400);
 
+/// At the end of a crate's root: which mutant is switched on.
+const SWITCH: &str = r#"
+#[allow(dead_code, clippy::all)]
+pub(crate) fn mutant() -> usize {
+    extern crate std;
+    static MUTANT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    let word = || std::env::var("DISTLOCK_MUTANT").ok();
+    *MUTANT.get_or_init(|| word().map_or(usize::MAX, |word| word.parse().expect("a number")))
+}
+"#;
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+/// Files, and what they were before a breach.
+type Before = Vec<(PathBuf, String)>;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -91,42 +105,48 @@ fn run(options: &Options) -> Result<Vec<String>> {
     bench.keep_unbroken()?;
     for Run { subject, seeds } in &runs {
         let seeds = if takes_long(subject) { 1 } else { *seeds };
-        if let Outcome::Caught(what) = bench.run(subject, 0..seeds, &bench.built())? {
+        if let Outcome::Caught(what) = bench.run(subject, 0..seeds, &bench.built(), None)? {
             return Err(format!("the unbroken core fails: {what}").into());
         }
     }
     println!("the unbroken core passes; {} mutants follow", mutants.len());
     let mut survivors = Vec::new();
-    for batch in batches(mutants) {
-        let unbroken = bench.breach(&batch)?;
+    let mut note = |mutant: &Mutant, is_noticed: bool| {
+        if !is_noticed {
+            survivors.push(mutant.name.clone());
+        }
+    };
+    let numbered: Vec<_> = mutants.into_iter().enumerate().collect();
+    let (changed, apart) = bench.switch(&numbered)?;
+    bench.build()?;
+    let (apart, switched): (Vec<_>, Vec<_>) = numbered
+        .iter()
+        .partition(|(number, _)| apart.contains(number));
+    for (number, mutant) in switched {
+        note(mutant, bench.judge(mutant, Some(*number))?);
+    }
+    restore(changed)?;
+    for (_, mutant) in apart {
+        let changed = bench.breach(mutant)?;
         // The others are to be played nevertheless.
-        let built = bench.build();
-        for mutant in &batch {
-            if let Err(error) = &built {
+        match bench.build() {
+            Ok(()) => note(mutant, bench.judge(mutant, None)?),
+            Err(error) => {
                 println!("{:<40} {error}", mutant.name);
-                survivors.push(mutant.name.clone());
-                continue;
-            }
-            let Run { subject, seeds } = &mutant.run;
-            match bench.run(subject, 0..*seeds, &bench.built())? {
-                Outcome::Caught(what) => {
-                    println!("{:<40} {what}", mutant.name);
-                    if takes_long(subject) && !bench.passes_unbroken(subject, &what)? {
-                        println!("{:<40} NOT DECIDED", mutant.name);
-                        survivors.push(mutant.name.clone());
-                    }
-                }
-                Outcome::Passed => {
-                    println!("{:<40} SURVIVED {seeds}", mutant.name);
-                    survivors.push(mutant.name.clone());
-                }
+                note(mutant, false);
             }
         }
-        for (path, whole) in unbroken {
-            fs::write(path, whole)?;
-        }
+        restore(vec![changed])?;
     }
     Ok(survivors)
+}
+
+/// Puts back what files were.
+fn restore(files: Before) -> Result<()> {
+    for (path, whole) in files {
+        fs::write(path, whole)?;
+    }
+    Ok(())
 }
 
 /// The same, to be noticed by a search where it is by seeds of engines or nodes.
@@ -152,53 +172,6 @@ fn searched(mutant: Mutant) -> Option<Mutant> {
     let seeds = mutant.run.seeds;
     let run = Run { subject, seeds };
     Some(Mutant { run, ..mutant })
-}
-
-/// Which mutants are built together, since building is what takes long: those that have their
-/// files for themselves, one of each file. All others go alone.
-fn batches(mutants: Vec<Mutant>) -> Vec<Vec<Mutant>> {
-    let (private, others): (Vec<_>, Vec<_>) = mutants.into_iter().partition(is_private);
-    let mut batches: Vec<Vec<Mutant>> = Vec::new();
-    for mutant in private {
-        let is_free =
-            |batch: &&mut Vec<Mutant>| batch.iter().all(|other| other.file != mutant.file);
-        match batches.iter_mut().find(is_free) {
-            Some(batch) => batch.push(mutant),
-            None => batches.push(vec![mutant]),
-        }
-    }
-    batches.extend(others.into_iter().map(|mutant| vec![mutant]));
-    batches
-}
-
-/// Whether its file is that of what is put to the test alone: nothing else that is run to notice a
-/// mutant has it in it, unless that has the same file.
-fn is_private(mutant: &Mutant) -> bool {
-    let private = match &mutant.run.subject {
-        Subject::Engine {
-            engine, bare: true, ..
-        } => file_of(engine),
-        Subject::Search { search } if search.contains("--bare") => {
-            let mut words = search.split_whitespace();
-            words.find(|word| *word == "--engine");
-            words.next().map(file_of).unwrap_or_default()
-        }
-        Subject::World { world } => match world.as_str() {
-            "wireless" => "lab/src/networks/best_capacity".to_owned(),
-            "tokens" => "lab/src/networks/repelling".to_owned(),
-            world => format!("protocol/src/{world}"),
-        },
-        _ => return false,
-    };
-    mutant.file == format!("{private}.rs")
-}
-
-/// Where an algorithm's engine stands, without the ending.
-fn file_of(engine: &str) -> String {
-    match engine {
-        "majority" => "protocol/src/lock/algorithms/maekawa".to_owned(),
-        engine => format!("protocol/src/lock/algorithms/{}", engine.replace('-', "_")),
-    }
 }
 
 /// The runs that contain all runs of `mutants`.
@@ -313,16 +286,47 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Writes these breaches, each in a file of its own. Returns what the files were.
-    fn breach(&self, mutants: &[Mutant]) -> Result<Vec<(PathBuf, String)>> {
-        let mut files = Vec::new();
-        for mutant in mutants {
-            let path = self.tree.join("agent").join(&mutant.file);
+    /// Writes this breach. Returns what the file was.
+    fn breach(&self, mutant: &Mutant) -> Result<(PathBuf, String)> {
+        let path = self.tree.join("agent").join(&mutant.file);
+        let whole = fs::read_to_string(&path)?;
+        fs::write(&path, mutant.apply(&whole)?)?;
+        Ok((path, whole))
+    }
+
+    /// Writes all breaches that can be switched on. Returns what the files were, and the numbers of the others.
+    fn switch(&self, mutants: &[(usize, Mutant)]) -> Result<(Before, Vec<usize>)> {
+        let mut by_file = BTreeMap::<_, Vec<_>>::new();
+        for (number, mutant) in mutants {
+            let of_file = by_file.entry(&mutant.file).or_default();
+            of_file.push((*number, mutant.clone()));
+        }
+        let (mut files, mut apart) = (Vec::new(), Vec::new());
+        let mut roots = BTreeSet::new();
+        for (file, mutants) in by_file {
+            let path = self.tree.join("agent").join(file);
             let whole = fs::read_to_string(&path)?;
-            fs::write(&path, mutant.apply(&whole)?)?;
+            let (text, others) = patch::switch(&whole, &mutants)?;
+            apart.extend(others);
+            fs::write(&path, text)?;
+            let sources = path.ancestors().find(|it| it.ends_with("src"));
+            roots.insert(sources.ok_or("a file of no crate")?.to_owned());
             files.push((path, whole));
         }
-        Ok(files)
+        for root in roots {
+            for name in ["lib.rs", "main.rs"] {
+                let path = root.join(name);
+                let Ok(whole) = fs::read_to_string(&path) else {
+                    continue;
+                };
+                fs::write(&path, format!("{whole}{}", SWITCH))?;
+                // If a mutant is in it, what it was is known already.
+                if !files.iter().any(|(changed, _)| *changed == path) {
+                    files.push((path, whole));
+                }
+            }
+        }
+        Ok((files, apart))
     }
 
     fn build(&self) -> Result<()> {
@@ -381,6 +385,22 @@ impl Bench {
         Ok(())
     }
 
+    /// Whether what is built notices this mutant, after it was switched on by its number if it has one.
+    fn judge(&self, mutant: &Mutant, number: Option<usize>) -> Result<bool> {
+        let Run { subject, seeds } = &mutant.run;
+        let (what, is_noticed) = match self.run(subject, 0..*seeds, &self.built(), number)? {
+            Outcome::Passed => (format!("SURVIVED {seeds}"), false),
+            Outcome::Caught(what) if takes_long(subject) => {
+                let is_breach = self.passes_unbroken(subject, &what)?;
+                let verdict = if is_breach { "" } else { "NOT DECIDED: " };
+                (format!("{verdict}{what}"), is_breach)
+            }
+            Outcome::Caught(what) => (what, true),
+        };
+        println!("{:<40} {what}", mutant.name);
+        Ok(is_noticed)
+    }
+
     /// Demands that the unbroken core passes the seed by which `what` says that a breach was noticed;
     /// whether `what` names one.
     fn passes_unbroken(&self, subject: &Subject, what: &str) -> Result<bool> {
@@ -390,7 +410,7 @@ impl Bench {
         let Some(seed) = seed.and_then(|seed| seed.parse().ok()) else {
             return Ok(false);
         };
-        match self.run(subject, seed..seed + 1, &self.unbroken())? {
+        match self.run(subject, seed..seed + 1, &self.unbroken(), None)? {
             Outcome::Passed => Ok(true),
             Outcome::Caught(what) => {
                 Err(format!("the unbroken core fails on that seed too: {what}").into())
@@ -398,12 +418,21 @@ impl Bench {
         }
     }
 
-    /// Plays these seeds, or as many states, by the programs in the directory `programs`.
-    fn run(&self, subject: &Subject, seeds: Range<u64>, programs: &Path) -> Result<Outcome> {
+    /// Plays these seeds, or as many states, by the programs in the directory `programs`, with a mutant switched on.
+    fn run(
+        &self,
+        subject: &Subject,
+        seeds: Range<u64>,
+        programs: &Path,
+        mutant: Option<usize>,
+    ) -> Result<Outcome> {
         let program = program(subject);
         let mut command = Command::new(programs.join("examples").join(program));
         let jobs = self.jobs.to_string();
         command.args(arguments(subject)).args(["--jobs", &jobs]);
+        if let Some(number) = mutant {
+            command.env("DISTLOCK_MUTANT", number.to_string());
+        }
         if let Subject::Hosts { .. } = subject {
             command.arg("--program").arg(programs.join("distlock"));
         }

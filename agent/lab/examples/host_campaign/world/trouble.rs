@@ -287,7 +287,16 @@ impl World<'_> {
             (Mishap::EndAgent, _) => (Act::EndAgent(host), None),
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
             (Mishap::SuspendAll, _) => (Act::SuspendAll, None),
-            (Mishap::KillRunner, Some(runner)) => (Act::Kill(runner), None),
+            (Mishap::KillRunner, Some(runner)) => {
+                // What the command has left behind keeps the lock.
+                if let Some(guardian) = self.guardian(host)
+                    && self.choices.chance(500)
+                {
+                    self.plan(at, Act::Stop(guardian));
+                    self.plan(after, Act::Continue(guardian));
+                }
+                (Act::Kill(runner), None)
+            }
             (Mishap::KillAny, _) => {
                 let there = self.there(host);
                 (Act::Kill(there[self.choices.index(there.len())]), None)
