@@ -316,6 +316,21 @@ fn a_hundred_thousand_waiters_of_one_member_are_bounded_and_leave_nothing() {
     }
 }
 
+/// Where all are needed, and all have lost what they knew, the epochs go on by the wall clock.
+#[test]
+fn fences_rise_where_all_are_needed_and_all_is_lost() {
+    for algorithm in ALL {
+        let mut group = Group::new(3, algorithm);
+        let before = group.enter(1, 1, ms(1000));
+        (1..=3).for_each(|me| group.lose(me));
+        group.run(ms(5000));
+        (1..=3).for_each(|me| group.start(me));
+        group.run(ms(8000));
+        let after = group.enter(2, 2, ms(1000));
+        assert!(after > before, "{algorithm}: {after}, {before}");
+    }
+}
+
 /// Mishap 61. A view forgets the names that nobody uses. Who uses one again gets a higher fence
 /// than anybody had before, whichever member it is.
 #[test]

@@ -284,7 +284,7 @@ mod tests {
     use crate::protocol::Mode;
     use crate::runtime::api::error::{ReleaseError, SessionEnd};
     use crate::runtime::shared::core_guard::TAKINGS;
-    use crate::runtime::shared::hand_off::tests::alone;
+    use crate::runtime::shared::hand_off::tests::{alone, options_among};
     use crate::runtime::{Agent, Patience};
 
     use super::*;
@@ -322,6 +322,16 @@ mod tests {
         let caller = Caller::default();
         let granted = agent.acquire(&lock(), None, Patience::Forever, caller);
         granted.unwrap().release().unwrap();
+    }
+
+    /// Where the silent are presumed gone, grants have no fences, of which a loan gives some.
+    #[test]
+    fn where_no_fences_are_given_nothing_is_lent() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = options_among(1, 1, directory.path(), None);
+        options.settings.failure = Failure::PresumeFailed;
+        let agent = Agent::start(options).unwrap();
+        assert!(agent.lend(&lock()).is_none());
     }
 
     #[test]

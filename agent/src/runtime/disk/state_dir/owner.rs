@@ -35,3 +35,22 @@ fn machine() -> Option<[u8; 8]> {
     let hash = blake3::derive_key("distlock 2026-11 machine of a state", id.as_bytes());
     is_id.then(|| hash[..8].try_into().expect("eight of them"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_known_by_a_hash_of_its_id() {
+        let Ok(id) = std::fs::read_to_string("/etc/machine-id") else {
+            assert_eq!(machine(), None);
+            return;
+        };
+        let hash = blake3::derive_key("distlock 2026-11 machine of a state", id.trim().as_bytes());
+        let is_id = id.len() == 33;
+        assert_eq!(
+            machine().map(|it| it.to_vec()),
+            is_id.then(|| hash[..8].to_vec())
+        );
+    }
+}

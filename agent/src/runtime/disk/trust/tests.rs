@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use super::walk::MAX_LINKS;
+use super::walk::{MAX_LINKS, stands_for_the_unnamed};
 use super::*;
 use crate::runtime::skipped::is_root;
 
@@ -30,6 +30,22 @@ fn a_directory_that_everybody_may_write_to_must_be_sticky() {
         }
         let missing = way_so_far(&root.path().join("a/b"));
         assert_eq!(missing.is_ok(), is_fine, "{mode:o}: {missing:?}");
+    }
+}
+
+/// In a namespace where only the caller has a number, root's `/tmp` is shown as the overflow user's.
+#[test]
+fn a_user_without_a_number_is_known_where_not_all_have_one() {
+    let (all, one) = ("0 0 4294967295\n", "1000 1000 1\n");
+    for (owner, unnamed, uid_map, stands) in [
+        (65_534, "65534\n", one, true),
+        (1000, "65534\n", one, false),
+        (65_534, "65534\n", all, false),
+        (1000, "65534\n", all, false),
+        (65_534, "", one, false),
+    ] {
+        let found = stands_for_the_unnamed(owner, unnamed, uid_map);
+        assert_eq!(found, stands, "{owner} {unnamed:?} {uid_map:?}");
     }
 }
 

@@ -127,10 +127,15 @@ fn passable(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
 /// one. Outside root has `/tmp` and `/run/lock`, and in there it is nobody's.
 fn is_unnamed(owner: u32) -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let unnamed = read("/proc/sys/kernel/overflowuid");
+    stands_for_the_unnamed(
+        owner,
+        &read("/proc/sys/kernel/overflowuid"),
+        &read("/proc/self/uid_map"),
+    )
+}
+
+/// The same, in a user namespace with this user for all without a number, and these numbers (user_namespaces(7)).
+pub(super) fn stands_for_the_unnamed(owner: u32, unnamed: &str, uid_map: &str) -> bool {
     let all_are_named = ["0", "0", "4294967295"];
-    unnamed.trim().parse() == Ok(owner)
-        && !read("/proc/self/uid_map")
-            .split_whitespace()
-            .eq(all_are_named)
+    unnamed.trim().parse() == Ok(owner) && !uid_map.split_whitespace().eq(all_are_named)
 }
