@@ -250,6 +250,25 @@ pub(crate) mod tests {
         assert_eq!(told, StatusError::Closed(SessionEnd::Panicked));
     }
 
+    /// The core has not heard of its request yet.
+    #[test]
+    fn a_caller_that_is_held_back_has_its_time_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let mut core = agent.shared.lock_core();
+        core.hold_back();
+        core.finish_as_application();
+        let (sender, outcome) = crossbeam_channel::bounded(1);
+        std::thread::spawn(move || {
+            let lock = LockName::new("x").unwrap();
+            let patience = Patience::For(Duration::from_millis(50));
+            let outcome = agent.acquire(&lock, None, patience, Caller::default());
+            sender.send(outcome.map(drop)).unwrap();
+        });
+        let outcome = outcome.recv_timeout(Duration::from_secs(10));
+        assert_eq!(outcome, Ok(Err(AcquireError::TimedOut)));
+    }
+
     /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
     /// nothing more is sent, and the agent thread ends.
     #[test]
