@@ -237,7 +237,9 @@ fn who_is_missing_is_told_once() {
 fn who_is_missing_is_told_at_most_once_a_lease() {
     let mut group = group(5, Algorithm::Manager);
     group.events.clear();
-    [3, 4, 5].map(|gone| group.stop(gone));
+    for gone in [3, 4, 5] {
+        group.stop(gone);
+    }
     group.until(ms(10_000), |group| told_missing(group).len() == 1);
     group.stop(2);
     let took = group.until(ms(10_000), |group| told_missing(group).len() == 2);
