@@ -175,7 +175,7 @@ fn programs_of_a_host_share_its_agent() {
     );
     let seen = exits(client(&["status", "--json"]), 0);
     let seen: serde_json::Value = serde_json::from_slice(&seen.stdout).expect("JSON");
-    // The runner, and who asks.
+    // The runner, and the `status` that asks.
     assert_eq!(seen["clients"]["connected"], 2);
     assert_eq!(seen["locks"][0]["holders"][0]["pid"], holder.child.id());
     assert_eq!(holder.let_go().code(), Some(3));

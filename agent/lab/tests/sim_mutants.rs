@@ -103,11 +103,11 @@ fn mutants_stand_beside_what_they_change() {
     let (text, apart) = patch::switch(whole, &mutants).unwrap();
     assert_eq!(apart, [2, 3, 4, 0]);
     let expected = "fn one() -> u8 { match crate::mutant() {\n\
-                    5 => { fn two() -> u8 { 2 } 0 }\n\
+                    /* x */ 5 => { fn two() -> u8 { 2 } 0 }\n\
                     _ => { fn two() -> u8 { 2 } two() }\n} }\n\
                     const fn three() -> u8 { 3 }\n\
                     fn some() -> impl Iterator<Item = u8> { [4, 5].into_iter() }\n\
                     impl Six { fn six(&self) -> u8 { match crate::mutant() {\n\
-                    1 => { 60 }\n6 => { 62 }\n_ => { 6 }\n} } }\n";
+                    /* x */ 1 => { 60 }\n/* x */ 6 => { 62 }\n_ => { 6 }\n} } }\n";
     assert_eq!(text, expected);
 }

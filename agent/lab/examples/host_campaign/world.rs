@@ -50,9 +50,9 @@ const TROUBLED: u64 = 40 * SECOND;
 const LONG_TROUBLED: u64 = 180 * SECOND;
 /// How long after that all have entered again, at the latest.
 const PEACE: u64 = 60 * SECOND;
-/// For how long, when nothing is lost any more, nobody may lose a lock; and what a runner ends with that
-/// has, or whose command was told to end or was killed.
+/// For how long, when nothing is lost any more, nobody may lose a lock.
 const QUIET: u64 = 3 * SECOND;
+/// What a runner ends with that has lost its lock, or whose command died of SIGTERM or SIGKILL.
 const LOST: [i32; 3] = [79, 128 + libc::SIGTERM, 128 + libc::SIGKILL];
 /// How much longer than others a process may take to notice what has happened: half of what a runner leaves
 /// its guardian.
@@ -273,8 +273,8 @@ impl World<'_> {
         voters
     }
 
-    /// The hosts that the other files do not list as voters, or some if they list all.
-    fn who_do_not_vote(&mut self) -> Vec<usize> {
+    /// The ids of the hosts that the group's files do not list as voters; some voters, if they list all.
+    fn unlisted_ids(&mut self) -> Vec<usize> {
         let mut others: Vec<_> = (1..=self.hosts).collect();
         others.retain(|host| !self.voters.contains(host));
         if others.is_empty() {
@@ -563,8 +563,9 @@ impl World<'_> {
                 }) = self.clients.remove(&pid)
                 {
                     if self.is_quiet && code.is_some_and(|code| LOST.contains(&code)) {
+                        let code = code.unwrap_or_default();
                         let what = format!(
-                            "nothing befalls anybody, and runner {pid} of host {host} lost its lock"
+                            "nothing befalls anybody, and runner {pid} of host {host} ends with {code}"
                         );
                         return Err(what.into());
                     }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each mutant of `mutants.toml` is a search and a replacement, in a copy of the source tree (in the target
-//! directory; the sources themselves know nothing of mutants). All that change the body of one function stand
-//! there beside the original, and are built once; `DISTLOCK_MUTANT` switches one on by its number. The others
+//! directory; the sources themselves know nothing of mutants). Each that changes the body of one function only
+//! stands there beside the original, and these are built once; `DISTLOCK_MUTANT` switches one on by its number. The others
 //! are built one by one. Each is given to `sim_campaign` for as many seeds as it says, or to `host_campaign`, or
 //! to `model_check` for as many states. The unbroken core must pass the very same first, so that what is caught
 //! is the breach. On simulated hosts, which take long, it must pass the first seed before, and after each mutant
@@ -61,6 +61,9 @@ pub(crate) fn mutant() -> usize {
 }
 "#;
 
+/// Where programs begin.
+const MAIN: &str = "fn main() -> ExitCode {";
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Files, and what they were before a breach.
 type Before = Vec<(PathBuf, String)>;
@@ -101,7 +104,10 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let runs = widest(&mutants);
     let programs = runs.iter().map(|run| program(&run.subject)).collect();
     let bench = Bench::new(options.jobs, programs)?;
-    bench.build()?;
+    let numbered: Vec<_> = mutants.into_iter().enumerate().collect();
+    let (changed, apart) = bench.switch(&numbered)?;
+    let built = bench.build();
+    built.map_err(|error| format!("the mutants beside what they change: {error}"))?;
     bench.keep_unbroken()?;
     for Run { subject, seeds } in &runs {
         let seeds = if takes_long(subject) { 1 } else { *seeds };
@@ -109,16 +115,16 @@ fn run(options: &Options) -> Result<Vec<String>> {
             return Err(format!("the unbroken core fails: {what}").into());
         }
     }
-    println!("the unbroken core passes; {} mutants follow", mutants.len());
+    println!(
+        "the unbroken core passes; {} mutants follow",
+        numbered.len()
+    );
     let mut survivors = Vec::new();
     let mut note = |mutant: &Mutant, is_noticed: bool| {
         if !is_noticed {
             survivors.push(mutant.name.clone());
         }
     };
-    let numbered: Vec<_> = mutants.into_iter().enumerate().collect();
-    let (changed, apart) = bench.switch(&numbered)?;
-    bench.build()?;
     let (apart, switched): (Vec<_>, Vec<_>) = numbered
         .iter()
         .partition(|(number, _)| apart.contains(number));
@@ -319,7 +325,13 @@ impl Bench {
                 let Ok(whole) = fs::read_to_string(&path) else {
                     continue;
                 };
-                fs::write(&path, format!("{whole}{}", SWITCH))?;
+                let mut text = format!("{whole}{SWITCH}");
+                if name == "main.rs" {
+                    // Before a guardian forgets its environment.
+                    let begins = text.find(MAIN).ok_or("a program without a beginning")?;
+                    text.insert_str(begins + MAIN.len(), "mutant();");
+                }
+                fs::write(&path, text)?;
                 // If a mutant is in it, what it was is known already.
                 if !files.iter().any(|(changed, _)| *changed == path) {
                     files.push((path, whole));
@@ -430,9 +442,10 @@ impl Bench {
         let mut command = Command::new(programs.join("examples").join(program));
         let jobs = self.jobs.to_string();
         command.args(arguments(subject)).args(["--jobs", &jobs]);
-        if let Some(number) = mutant {
-            command.env("DISTLOCK_MUTANT", number.to_string());
-        }
+        match mutant {
+            Some(number) => command.env("DISTLOCK_MUTANT", number.to_string()),
+            None => command.env_remove("DISTLOCK_MUTANT"),
+        };
         if let Subject::Hosts { .. } = subject {
             command.arg("--program").arg(programs.join("distlock"));
         }

@@ -171,7 +171,7 @@ pub(crate) fn switch(
         text += "{ match crate::mutant() {\n";
         for (body, place, number, mutant) in of_body {
             let changed = mutant.change(whole, body.clone(), place);
-            text += &format!("{number} => {changed}\n");
+            text += &format!("/* {} */ {number} => {changed}\n", mutant.name);
         }
         text += &format!("_ => {}\n}} }}", &whole[body.clone()]);
         done = body.end;
@@ -191,12 +191,12 @@ struct Body {
 
 impl Bodies {
     fn add(&mut self, signature: &syn::Signature, body: &syn::Block) {
-        let mut returns = ReturnsSome(false);
-        returns.visit_return_type(&signature.output);
+        let mut found = HasImplTrait(false);
+        found.visit_return_type(&signature.output);
         let braces = body.brace_token.span;
         self.0.push(Body {
             at: braces.open().byte_range().start..braces.close().byte_range().end,
-            is_single: signature.constness.is_some() || returns.0,
+            is_single: signature.constness.is_some() || found.0,
         });
     }
 }
@@ -221,9 +221,9 @@ impl<'ast> Visit<'ast> for Bodies {
 }
 
 /// Whether a type has an `impl Trait` in it.
-struct ReturnsSome(bool);
+struct HasImplTrait(bool);
 
-impl<'ast> Visit<'ast> for ReturnsSome {
+impl<'ast> Visit<'ast> for HasImplTrait {
     fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
         self.0 = true;
     }

@@ -5,7 +5,7 @@ use std::fs;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::{LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, Trouble, WAKING, World};
+use super::{LEASE_IS_OVER, LONGEST_LEASE_MS, RECOVERY, Result, SECOND, Trouble, WAKING, World};
 use crate::disk::Disk;
 use crate::network::address;
 
@@ -62,7 +62,8 @@ pub(super) enum Act {
     SetLease,
     /// All but this one are killed, and start again with another lease; it is cut off.
     SetLeaseOfOthers(usize),
-    /// By now this command must have ended; if this agent stands still, or is gone.
+    /// By now this command must have ended. With an agent: that one stood still, or was killed; this is
+    /// dropped when it goes on.
     Expect(u32, Option<u32>),
     /// By now this runner must have entered, or given up.
     GivesUp(u32),
@@ -152,6 +153,8 @@ impl World<'_> {
             }
             Act::Continue(pid) => {
                 self.scheduler.stop(pid, false);
+                let rests = |act: &Act| matches!(act, Act::Expect(_, Some(agent)) if *agent == pid);
+                self.agenda.retain(|_, act| !rests(act));
                 self.look(None)?;
                 return Ok(());
             }
@@ -192,7 +195,7 @@ impl World<'_> {
                 let slept = now.saturating_sub(self.scheduler.resume(host).unwrap_or(now));
                 self.woke[host] = now;
                 // By any clock that leases can be measured by, they are over.
-                if slept > LONGEST_LEASE_MS * MILLI * 5 / 4 {
+                if slept > LEASE_IS_OVER {
                     for pid in self.judge.commands(host) {
                         self.plan(now + WAKING, Act::Expect(pid, None));
                     }
@@ -260,8 +263,8 @@ impl World<'_> {
             Act::StartAgent(host) => {
                 if !self.keeps_voters && self.choices.chance(300) {
                     let others = match self.kind {
-                        // They may found without each other.
-                        Trouble::Founding if self.choices.chance(300) => self.who_do_not_vote(),
+                        // Where two files list no voter in common, two clusters might be founded.
+                        Trouble::Founding if self.choices.chance(300) => self.unlisted_ids(),
                         Trouble::Founding => self.some_voters(),
                         _ => vec![1 + self.choices.index(self.hosts)],
                     };
@@ -284,16 +287,15 @@ impl World<'_> {
                 return Ok(());
             }
             Act::Expect(pid, agent) => {
-                let processes = &self.scheduler.processes;
-                let host = processes.get(&pid).map(|process| process.host);
-                // Another mishap of its host may have ended before.
-                let agent = agent.and_then(|agent| processes.get(&agent));
-                let goes_on = agent.is_some_and(|agent| !agent.is_stopped);
-                let sleeps = host.is_some_and(|host| {
-                    self.scheduler.is_suspended(host)
-                        || self.scheduler.now() < self.woke[host] + WAKING
-                });
-                if self.judge.is_inside(pid) && !sleeps && !goes_on {
+                let now = self.scheduler.now();
+                let process = self.scheduler.processes.get(&pid);
+                if let Some(host) = process.map(|process| process.host)
+                    && (self.scheduler.is_suspended(host) || now < self.woke[host] + WAKING)
+                {
+                    self.plan(now + WAKING, Act::Expect(pid, agent));
+                    return Ok(());
+                }
+                if self.judge.is_inside(pid) {
                     return Err(format!("command {pid} runs on after its lease").into());
                 }
                 return Ok(());

@@ -59,8 +59,8 @@ impl World<'_> {
     }
 
     /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
-    /// the one that is left has to end the command. Of the agent that is so if its lease ends. `guardian`: of
-    /// the command that is inside, when it entered; where the runner has ended since, it is what is left.
+    /// the one that is left has to end the command. Of the agent that is so if its lease ends. `guardian`: that of
+    /// the command that was inside when this was planned. If the runner has ended since, only the guardian is left.
     pub(super) fn leave_one(
         &mut self,
         host: usize,
@@ -70,6 +70,8 @@ impl World<'_> {
         let now = self.scheduler.now();
         let runner = self.runner(host);
         let agent = self.agents.get(&host).copied();
+        // It may have had no turn yet when this was planned, and no name by which it is known.
+        let guardian = guardian.or_else(|| self.guardian(host));
         let (Some(guardian), Some(agent)) = (guardian, agent) else {
             return Ok(());
         };
@@ -78,7 +80,7 @@ impl World<'_> {
         let (stopped, name): (&[u32], _) = match (runner, one) {
             (None, _) if commands.is_empty() => return Ok(()),
             (None, _) => (&[agent], "the runner has ended and the agent stops"),
-            // Another one, by now.
+            // The runner has another command, or none, by now.
             (Some(_), _) if self.guardian(host) != Some(guardian) => return Ok(()),
             (Some(_), 0) => (&[guardian, agent], "all but the runner stop"),
             (Some(runner), 1) => (&[runner, agent], "all but the guardian stop"),
@@ -105,7 +107,8 @@ impl World<'_> {
             }
             _ => {}
         }
-        // An only voter goes on alone; nobody else renews a lease any more.
+        // Where the agent goes on and is the only voter, it renews its own lease. Else no lease is renewed from
+        // now on.
         if runner.is_none() || one != 2 {
             for pid in commands {
                 self.plan(now + LEASE_IS_OVER, Act::Expect(pid, Some(agent)));
@@ -143,6 +146,12 @@ impl World<'_> {
         // is free after its lease.
         let at = now + 3 * lease / 2 + self.choices.below(3 * lease / 2);
         let fails = self.choices.chance(500);
+        let name = if fails {
+            "disks fail together"
+        } else {
+            "disks stall"
+        };
+        *self.acts.entry(name).or_default() += 1;
         for host in (0..self.hosts).filter(|host| ![one, other].contains(host)) {
             match fails {
                 true => self.fail_disk(host),

@@ -136,7 +136,6 @@ impl World<'_> {
             && (0..self.hosts).all(|host| !self.scheduler.is_suspended(host));
         if self.kind == Trouble::Disks && are_all_well && self.choices.chance(300) {
             self.stall_disks();
-            *self.acts.entry("disks stall").or_default() += 1;
             return Ok(());
         }
         // What is down already has enough.
@@ -288,7 +287,7 @@ impl World<'_> {
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
             (Mishap::SuspendAll, _) => (Act::SuspendAll, None),
             (Mishap::KillRunner, Some(runner)) => {
-                // What the command has left behind keeps the lock.
+                // The command keeps the lock, and only the agent is left to end it.
                 if let Some(guardian) = self.guardian(host)
                     && self.choices.chance(500)
                 {

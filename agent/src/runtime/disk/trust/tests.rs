@@ -37,15 +37,15 @@ fn a_directory_that_everybody_may_write_to_must_be_sticky() {
 #[test]
 fn a_user_without_a_number_is_known_where_not_all_have_one() {
     let (all, one) = ("0 0 4294967295\n", "1000 1000 1\n");
-    for (owner, unnamed, uid_map, stands) in [
+    for (owner, overflow_uid, uid_map, stands) in [
         (65_534, "65534\n", one, true),
         (1000, "65534\n", one, false),
         (65_534, "65534\n", all, false),
         (1000, "65534\n", all, false),
         (65_534, "", one, false),
     ] {
-        let found = stands_for_the_unnamed(owner, unnamed, uid_map);
-        assert_eq!(found, stands, "{owner} {unnamed:?} {uid_map:?}");
+        let found = stands_for_the_unnamed(owner, overflow_uid, uid_map);
+        assert_eq!(found, stands, "{owner} {overflow_uid:?} {uid_map:?}");
     }
 }
 

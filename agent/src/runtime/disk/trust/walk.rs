@@ -134,8 +134,9 @@ fn is_unnamed(owner: u32) -> bool {
     )
 }
 
-/// The same, in a user namespace with this user for all without a number, and these numbers (user_namespaces(7)).
-pub(super) fn stands_for_the_unnamed(owner: u32, unnamed: &str, uid_map: &str) -> bool {
+/// Whether `owner` stands for users without a number here. `overflow_uid` and `uid_map`: what those two files in
+/// /proc say (user_namespaces(7)).
+pub(super) fn stands_for_the_unnamed(owner: u32, overflow_uid: &str, uid_map: &str) -> bool {
     let all_are_named = ["0", "0", "4294967295"];
-    unnamed.trim().parse() == Ok(owner) && !uid_map.split_whitespace().eq(all_are_named)
+    overflow_uid.trim().parse() == Ok(owner) && !uid_map.split_whitespace().eq(all_are_named)
 }

@@ -247,3 +247,28 @@ impl CoreGuard<'_> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::shared::hand_off::tests::alone;
+
+    /// A message has no room for all that are many.
+    #[test]
+    fn callers_that_are_not_listed_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let detail = |left_out| {
+            let part = Part {
+                left_out,
+                ..Part::default()
+            };
+            let mut core = agent.shared.lock_core();
+            let status = core.put_together(BTreeMap::from([(agent.shared.identity.me, part)]));
+            core.finish_as_application();
+            status.members[0].detail.clone()
+        };
+        assert_eq!(detail(3), "3 more callers of it are not listed");
+        assert_eq!(detail(0), "");
+    }
+}

@@ -36,7 +36,7 @@ impl Session {
         out: &mut Outbox,
     ) {
         if !self.takes(from, &view_config) {
-            return self.flush_again(from, &view_config, out);
+            return self.pass_over(from, &view_config, out);
         }
         self.ignorant.clear();
         out.act(Action::Freeze);
@@ -54,9 +54,9 @@ impl Session {
         self.renew_at = Time::ZERO;
     }
 
-    /// The coordinator says so of a view that this member does not take in: it is in there already, or is
-    /// no member of it.
-    fn flush_again(&mut self, from: NodeId, view_config: &ViewConfig, out: &mut Outbox) {
+    /// What follows from a view that this member does not take in. If it is stopped for that very view, it
+    /// tells its summary again; if the view goes on without it, that is its end.
+    fn pass_over(&mut self, from: NodeId, view_config: &ViewConfig, out: &mut Outbox) {
         if view_config.coordinator.node != from || self.is_over {
             return;
         }
