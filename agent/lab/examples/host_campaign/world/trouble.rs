@@ -287,8 +287,9 @@ impl World<'_> {
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
             (Mishap::SuspendAll, _) => (Act::SuspendAll, None),
             (Mishap::KillRunner, Some(runner)) => {
-                // The command keeps the lock, and only the agent is left to end it.
-                if let Some(guardian) = self.guardian(host)
+                // The command keeps the lock, and only the agent is left to end it, if that is another process.
+                if self.agentless != Some(host)
+                    && let Some(guardian) = self.guardian(host)
                     && self.choices.chance(500)
                 {
                     self.plan(at, Act::Stop(guardian));
