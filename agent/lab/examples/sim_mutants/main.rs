@@ -6,11 +6,11 @@
 //!
 //! Each mutant of `mutants.toml` is a search and a replacement, in a copy of the source tree (in the target
 //! directory; the sources themselves know nothing of mutants). Each that changes the body of one function only
-//! stands there beside the original, and these are built once; `DISTLOCK_MUTANT` switches one on by its number. The others
-//! are built one by one. Each is given to `sim_campaign` for as many seeds as it says, or to `host_campaign`, or
-//! to `model_check` for as many states. The unbroken core must pass the very same first, so that what is caught
-//! is the breach. On simulated hosts, which take long, it must pass the first seed before, and after each mutant
-//! the seed that caught that one.
+//! stands there beside the original, and these are built together; `DISTLOCK_MUTANT` switches one on by its
+//! number. The others are built one by one. Each is given to `sim_campaign` for as many seeds as it says, or to
+//! `host_campaign`, or to `model_check` for as many states. The unbroken core must pass the very same first, so
+//! that what is caught is the breach. On simulated hosts, which take long, it must pass the first seed before,
+//! and after each mutant the seed that caught that one.
 //!
 //! `--search` gives the mutants of engines and nodes to `sim_search`, in place of playing seeds: all
 //! runs of a small group with one deviation, or three of bare engines.
