@@ -412,14 +412,7 @@ fn the_next_incarnation_lets_nobody_in_before_the_last_ones_commands_have_ended(
         let agent = group.agent(1);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         await_closed(holder.pid());
-        let lifelines = group.state().join("shop-1/lifelines");
-        // Without that the next incarnation sees a command that it does not know, and may not end.
-        eventually("the agent has noted whose the lifeline is", || {
-            let names = fs::read_dir(&lifelines).expect("its lifelines").flatten();
-            let of_command = format!(".{}.", pids[0]);
-            let mut names = names.map(|entry| entry.file_name());
-            names.any(|name| name.to_string_lossy().contains(&of_command))
-        });
+        group.await_known_command();
         stop_with_guardian(&holder);
         agent.end_by(Signal::SIGKILL);
         // As many as it takes: in none of them anybody comes in.
@@ -442,7 +435,8 @@ fn the_next_incarnation_lets_nobody_in_before_the_last_ones_commands_have_ended(
         let _next = group.agent(1);
         next_is_alone(group.client(1, [] as [&str; 0]), &pids, what);
         eventually("they are forgotten", || {
-            fs::read_dir(&lifelines).expect("its lifelines").count() == 0
+            let lifelines = fs::read_dir(group.lifelines());
+            lifelines.expect("its lifelines").count() == 0
         });
         goes_on_without_its_lock(holder, what);
     }

@@ -107,6 +107,7 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
     let agent = of.agent();
     let mut holder = Holder::start(group.client(1, ["run", "x", "--", "bash", "-c", FAMILY]));
     let child: i32 = holder.line().parse().expect("a pid");
+    group.await_known_command();
     // It has the runner's credentials.
     kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
     holder.signal(Signal::SIGKILL);
@@ -185,11 +186,14 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     let _agent = AgentProcess::start_with_log(&mut privileged, log);
 
     let (holder, command, roots) = of.start_roots(|plain| of.of_user(plain, DAEMON));
+    group.await_known_command();
     holder.signal(Signal::SIGKILL);
     eventually("the command is gone", || !is_running(command));
     let busy = of.client(DAEMON, ["run", "-w", "1", "x", "true"]);
     assert_refused(&busy, 1, &["x"]);
     assert!(is_running(roots), "nobody ended it");
+    let killed = format!("the command {command} was killed, and");
+    eventually("the agent says so", || of.log().contains(&killed));
     kill(Pid::from_raw(roots), Signal::SIGKILL).expect("it is there");
     let next = of.client(DAEMON, ["run", "-w", "20", "x", "true"]);
     assert_eq!(next.status.code(), Some(0), "{next:?}");

@@ -104,6 +104,21 @@ impl Group {
         self.state.path().to_owned()
     }
 
+    /// Where the agent of member 1 keeps its lifelines.
+    pub(crate) fn lifelines(&self) -> PathBuf {
+        self.state().join("shop-1/lifelines")
+    }
+
+    /// Waits until the agent of member 1 has noted which command its only lifeline belongs to: one
+    /// whose runner is killed before that it does not know, and cannot end.
+    pub(crate) fn await_known_command(&self) {
+        eventually("the agent knows the command", || {
+            let names = fs::read_dir(self.lifelines()).expect("its lifelines");
+            let mut names = names.map(|entry| entry.expect("one").file_name());
+            names.any(|name| name.to_string_lossy().contains('.'))
+        });
+    }
+
     pub(crate) fn config(&self) -> PathBuf {
         self.file("group.toml")
     }

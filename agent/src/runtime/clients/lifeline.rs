@@ -36,6 +36,8 @@ pub(crate) const LIFELINES: usize = 1 << (usize::BITS - 1);
 const LOOK: Duration = Duration::from_millis(50);
 /// How often, when there is no poll any more.
 const GLANCE: Duration = Duration::from_millis(5);
+/// How long after a command was killed the log tells that it, or what it has started, still runs.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// The reading end of a FIFO that a command has open.
 #[derive(Debug)]
@@ -50,8 +52,8 @@ pub(crate) struct Lifeline {
     /// Then it is closed to make room for the descriptor of the command's process group: a holder
     /// cannot be refused that one for want of descriptors.
     own: Option<Arc<OwnedFd>>,
-    /// Whether it was said already that this process may not end the command.
-    is_powerless: bool,
+    /// Whether it was said already that this process cannot end the command.
+    was_told: bool,
 }
 
 impl Lifeline {
@@ -62,7 +64,7 @@ impl Lifeline {
             group: None,
             user,
             own: None,
-            is_powerless: false,
+            was_told: false,
         }
     }
 
@@ -149,8 +151,7 @@ impl Lifeline {
         let sent = group
             .signal_for(self.user, number)
             .map_err(|error| error.raw_os_error());
-        if sent == Err(Some(Errno::EPERM as i32)) && !self.is_powerless {
-            self.is_powerless = true;
+        if sent == Err(Some(Errno::EPERM as i32)) && !mem::replace(&mut self.was_told, true) {
             tracing::warn!(
                 event = "command-not-ended",
                 "this agent may not end the command {}, which is another user's: its lock stays \
@@ -158,6 +159,23 @@ impl Lifeline {
                 group.number()
             );
         }
+    }
+
+    /// Says that it was killed, and has not ended: nobody else tells why its lock stays taken.
+    fn tell_of_it(&mut self) {
+        if mem::replace(&mut self.was_told, true) {
+            return;
+        }
+        let what = match self.command() {
+            Some(pid) => format!("the command {pid} was killed, and it or what it has started"),
+            None => "a command that this agent does not know, and so cannot end,".to_owned(),
+        };
+        tracing::warn!(
+            event = "command-not-ended",
+            "{what} still runs: its lock stays taken until all of it has ended; `fuser -v {}` lists \
+             its processes; end them",
+            self.entry.path().display()
+        );
     }
 }
 
@@ -249,6 +267,8 @@ struct Waited {
     was_killed: bool,
     /// When to look, if the poll does not tell.
     look: Option<Time>,
+    /// When to tell that it still runs.
+    tell: Option<Time>,
 }
 
 impl Lifelines {
@@ -298,6 +318,7 @@ impl Lifelines {
             was_asked: false,
             was_killed: false,
             look: None,
+            tell: None,
         };
         let registered = waited.lifeline.descriptors().try_for_each(|fd| {
             registry.register(&mut SourceFd(&fd), Token(token), Interest::READABLE)
@@ -382,7 +403,8 @@ impl Lifelines {
         waited.for_each(|waited| waited.end_if_overdue(now));
     }
 
-    /// Frees what is free now, and kills whose time is over; when it wants to be called again.
+    /// Frees what is free now, kills whose time is over, and tells of those that stay all the same;
+    /// when it wants to be called again.
     pub(crate) fn work(&mut self, shared: &Shared) -> Option<Time> {
         let now = clock::now();
         let due = |(&token, waited): (&usize, &Waited)| {
@@ -404,6 +426,10 @@ impl Lifelines {
                 continue;
             }
             waited.end_if_overdue(now);
+            if waited.tell.is_some_and(|tell| tell <= now) {
+                waited.tell = None;
+                waited.lifeline.tell_of_it();
+            }
             if waited.look.is_some() {
                 waited.look = Some(now + LOOK);
             }
@@ -439,9 +465,14 @@ impl Waited {
     fn kill(&mut self) {
         self.lifeline.kill();
         (self.ask, self.kill, self.was_killed) = (None, None, true);
+        self.tell.get_or_insert(clock::now() + TELL_AFTER);
     }
 
     fn due(&self) -> Option<Time> {
-        [self.ask, self.kill, self.look].into_iter().flatten().min()
+        let times = [self.ask, self.kill, self.look, self.tell];
+        times.into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests;

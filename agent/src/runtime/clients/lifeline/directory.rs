@@ -111,6 +111,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Where an operator finds it.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
+    }
+
     /// Notes whose lifeline it is, for the agent's next incarnation.
     pub(super) fn set_command(&mut self, pid: u32, start: u64, user: u32) {
         let space = self.directory.space.clone();
