@@ -109,8 +109,8 @@ impl Group {
         self.state().join("shop-1/lifelines")
     }
 
-    /// Waits until the agent of member 1 has noted which command its only lifeline belongs to: one
-    /// whose runner is killed before that it does not know, and cannot end.
+    /// Waits until the agent of member 1 has noted which command its only lifeline belongs to. If
+    /// the runner is killed earlier, the agent never knows the command, and cannot end it.
     pub(crate) fn await_known_command(&self) {
         eventually("the agent knows the command", || {
             let names = fs::read_dir(self.lifelines()).expect("its lifelines");

@@ -6,7 +6,7 @@
 //!
 //! Each mutant of `mutants.toml` is a search and a replacement, in a copy of the source tree (in the target
 //! directory; the sources themselves know nothing of mutants). Each that changes the body of one function only
-//! stands there beside the original, and these are built together; `DISTLOCK_MUTANT` switches one on by its
+//! stands there beside the original, and these are built together; `SWITCHED_MUTANT` switches one on by its
 //! number. The others are built one by one. Each is given to `sim_campaign` for as many seeds as it says, or to
 //! `host_campaign`, or to `model_check` for as many states. The unbroken core must pass the very same first, so
 //! that what is caught is the breach. On simulated hosts, which take long, it must pass the first seed before,
@@ -56,7 +56,7 @@ const SWITCH: &str = r#"
 pub(crate) fn mutant() -> usize {
     extern crate std;
     static MUTANT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    let word = || std::env::var("DISTLOCK_MUTANT").ok();
+    let word = || std::env::var("SWITCHED_MUTANT").ok();
     *MUTANT.get_or_init(|| word().map_or(usize::MAX, |word| word.parse().expect("a number")))
 }
 "#;
@@ -443,8 +443,8 @@ impl Bench {
         let jobs = self.jobs.to_string();
         command.args(arguments(subject)).args(["--jobs", &jobs]);
         match mutant {
-            Some(number) => command.env("DISTLOCK_MUTANT", number.to_string()),
-            None => command.env_remove("DISTLOCK_MUTANT"),
+            Some(number) => command.env("SWITCHED_MUTANT", number.to_string()),
+            None => command.env_remove("SWITCHED_MUTANT"),
         };
         if let Subject::Hosts { .. } = subject {
             command.arg("--program").arg(programs.join("distlock"));

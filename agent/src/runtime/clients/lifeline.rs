@@ -36,7 +36,7 @@ pub(crate) const LIFELINES: usize = 1 << (usize::BITS - 1);
 const LOOK: Duration = Duration::from_millis(50);
 /// How often, when there is no poll any more.
 const GLANCE: Duration = Duration::from_millis(5);
-/// How long after a command was killed the log tells that it, or what it has started, still runs.
+/// How long after a command was killed the log tells that it still runs, or what it has started.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// The reading end of a FIFO that a command has open.
@@ -52,8 +52,8 @@ pub(crate) struct Lifeline {
     /// Then it is closed to make room for the descriptor of the command's process group: a holder
     /// cannot be refused that one for want of descriptors.
     own: Option<Arc<OwnedFd>>,
-    /// Whether it was said already that this process cannot end the command.
-    was_told: bool,
+    /// Whether this process may signal nobody of the command's process group.
+    is_forbidden: bool,
 }
 
 impl Lifeline {
@@ -64,7 +64,7 @@ impl Lifeline {
             group: None,
             user,
             own: None,
-            was_told: false,
+            is_forbidden: false,
         }
     }
 
@@ -148,33 +148,30 @@ impl Lifeline {
     /// The group is signalled by its descriptor: whatever its number means by now, nobody else is.
     fn signal(&mut self, number: i32) {
         let Some(group) = &self.group else { return };
-        let sent = group
-            .signal_for(self.user, number)
-            .map_err(|error| error.raw_os_error());
-        if sent == Err(Some(Errno::EPERM as i32)) && !mem::replace(&mut self.was_told, true) {
-            tracing::warn!(
-                event = "command-not-ended",
-                "this agent may not end the command {}, which is another user's: its lock stays \
-                 taken until it has ended; end it, or let the agent have CAP_KILL",
-                group.number()
-            );
-        }
+        let sent = group.signal_for(self.user, number);
+        let errno = sent.err().and_then(|error| error.raw_os_error());
+        self.is_forbidden |= errno == Some(Errno::EPERM as i32);
     }
 
-    /// Says that it was killed, and has not ended: nobody else tells why its lock stays taken.
-    fn tell_of_it(&mut self) {
-        if mem::replace(&mut self.was_told, true) {
-            return;
-        }
-        let what = match self.command() {
-            Some(pid) => format!("the command {pid} was killed, and it or what it has started"),
-            None => "a command that this agent does not know, and so cannot end,".to_owned(),
+    /// Tells the operator why `lock` stays taken after all was killed that this process could kill.
+    fn tell_that_it_stays(&self, lock: &str) {
+        let what = match &self.group {
+            None => "a command whose process this agent does not know".to_owned(),
+            Some(group) if group.has_leader_ended() => {
+                format!("what the command {} has started", group.number())
+            }
+            Some(group) => format!("the command {}", group.number()),
+        };
+        let why = if self.is_forbidden {
+            ", and this agent may not signal it"
+        } else {
+            ""
         };
         tracing::warn!(
             event = "command-not-ended",
-            "{what} still runs: its lock stays taken until all of it has ended; `fuser -v {}` lists \
-             its processes; end them",
-            self.entry.path().display()
+            "{lock} stays taken on this host: {what} still runs{why}; end it, and as root what has {} \
+             open for writing ('F' in 'fuser -v'), but no distlock-guard: that ends with the rest",
+            self.entry.directory().join(&self.entry.name).display()
         );
     }
 }
@@ -267,7 +264,7 @@ struct Waited {
     was_killed: bool,
     /// When to look, if the poll does not tell.
     look: Option<Time>,
-    /// When to tell that it still runs.
+    /// When to tell that it still runs, though it was killed.
     tell: Option<Time>,
 }
 
@@ -428,7 +425,9 @@ impl Lifelines {
             waited.end_if_overdue(now);
             if waited.tell.is_some_and(|tell| tell <= now) {
                 waited.tell = None;
-                waited.lifeline.tell_of_it();
+                let lock = shared.lock_core().lock_of(waited.ticket);
+                let lock = lock.map_or("a lost lock".to_owned(), |lock| format!("lock {lock}"));
+                waited.lifeline.tell_that_it_stays(&lock);
             }
             if waited.look.is_some() {
                 waited.look = Some(now + LOOK);
@@ -465,7 +464,7 @@ impl Waited {
     fn kill(&mut self) {
         self.lifeline.kill();
         (self.ask, self.kill, self.was_killed) = (None, None, true);
-        self.tell.get_or_insert(clock::now() + TELL_AFTER);
+        self.tell = Some(clock::now() + TELL_AFTER);
     }
 
     fn due(&self) -> Option<Time> {

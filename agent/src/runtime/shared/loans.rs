@@ -279,7 +279,7 @@ impl CoreGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use crate::protocol::Mode;
     use crate::runtime::api::error::{ReleaseError, SessionEnd};
@@ -384,12 +384,18 @@ mod tests {
     fn status_shows_whoever_is_inside() {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
+        let before = SystemTime::now() - Duration::from_millis(2);
         let (lent, fence) = entered(&agent);
-        let status = agent.status().unwrap();
-        let holder = &status.locks[0].holders[0];
-        assert_eq!(holder.pid, std::process::id());
-        assert_eq!(holder.fence, Some(fence.as_u64()));
-        lent.take_over(fence).release().unwrap();
+        let after = SystemTime::now() + Duration::from_millis(2);
+        let holder = || agent.status().unwrap().locks[0].holders[0].clone();
+        let shown = holder();
+        assert_eq!(shown.pid, std::process::id());
+        assert_eq!(shown.fence, Some(fence.as_u64()));
+        let since = clock::rfc3339(before)..=clock::rfc3339(after);
+        assert!(since.contains(&shown.since), "{} in {since:?}", shown.since);
+        let grant = lent.take_over(fence);
+        assert!(since.contains(&holder().since));
+        grant.release().unwrap();
         assert!(
             agent
                 .status()

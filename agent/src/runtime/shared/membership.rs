@@ -196,6 +196,43 @@ mod tests {
             membership.read(overrides);
         }
     }
+
+    #[test]
+    fn what_would_leave_no_member_or_no_voter_is_refused() {
+        let node = |id| NodeId::new(id).unwrap();
+        let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
+        let listed = |ids: &[u16]| {
+            let members = ids
+                .iter()
+                .map(|&id| (node(id), address(id).parse().unwrap()));
+            Membership::new(members.collect(), false)
+        };
+        let voters = |ids: &[u16]| Change::Voters(ids.iter().map(|&id| node(id)).collect());
+        let eight = [1, 2, 3, 4, 5, 6, 7, 8];
+        for (members, change, why) in [
+            (
+                &[1][..],
+                Change::Remove(node(1)),
+                "member 1 is the last one",
+            ),
+            (&[1, 2], Change::Remove(node(3)), "there is no member 3"),
+            (&[1, 2], voters(&[1, 3]), "there is no member 3"),
+            (&eight, voters(&eight), "8 members cannot vote"),
+        ] {
+            let refused = listed(members).consider(&change).unwrap_err();
+            assert!(refused.starts_with(why), "{refused}");
+        }
+        let mut membership = listed(&[1, 2]);
+        assert_eq!(membership.consider(&Change::Remove(node(1))), Ok(false));
+        let overrides = membership.overrides.with(&voters(&[1]));
+        membership.read(overrides.expect("it may vote alone"));
+        let refused = membership.consider(&Change::Remove(node(1))).unwrap_err();
+        assert!(
+            refused.starts_with("member 1 is the last voter"),
+            "{refused}"
+        );
+    }
+
     /// A key lets datagrams leave the host.
     #[test]
     fn who_is_on_another_host_needs_a_key() {

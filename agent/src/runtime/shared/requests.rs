@@ -141,6 +141,12 @@ impl CoreGuard<'_> {
         entry.is_some_and(|entry| entry.held.is_some())
     }
 
+    /// The lock that is asked for or held by this ticket, if it was not lost.
+    pub(crate) fn lock_of(&self, ticket: Ticket) -> Option<LockName> {
+        let entry = self.core.requests.get(&ticket);
+        entry.map(|entry| entry.lock.clone())
+    }
+
     /// Who leads, as far as is known here.
     pub(crate) fn leader(&self, lock: &LockName) -> Option<Leader> {
         match &self.core.arbiter {

@@ -33,7 +33,7 @@ impl World<'_> {
             .open(self.file(host, "log"))?;
         command.env_clear();
         // For programs that are built to count what of them runs, or of which a mutant is switched on.
-        for name in ["LLVM_PROFILE_FILE", "DISTLOCK_MUTANT"] {
+        for name in ["LLVM_PROFILE_FILE", "SWITCHED_MUTANT"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }

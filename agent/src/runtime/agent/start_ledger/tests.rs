@@ -111,14 +111,26 @@ impl Store for MemoryStore {
     }
 }
 
+fn store(memory: &Arc<Mutex<Memory>>, may_forget: bool) -> Box<MemoryStore> {
+    Box::new(MemoryStore {
+        memory: Arc::clone(memory),
+        outputs: VecDeque::new(),
+        may_forget,
+        has_begun: false,
+    })
+}
+
+/// Those of an agent whose store may forget what it has acknowledged.
+fn of_forgetful(memory: &Arc<Mutex<Memory>>) -> LedgerOptions {
+    LedgerOptions {
+        store: store(memory, true),
+        ..options(memory)
+    }
+}
+
 fn options(memory: &Arc<Mutex<Memory>>) -> LedgerOptions {
     LedgerOptions {
-        store: Box::new(MemoryStore {
-            memory: Arc::clone(memory),
-            outputs: VecDeque::new(),
-            may_forget: false,
-            has_begun: false,
-        }),
+        store: store(memory, false),
         at: "memory".to_owned(),
         group: "test".to_owned(),
         lease: LEASE,
@@ -201,6 +213,24 @@ fn shared_holders_are_inside_together() {
 }
 
 #[test]
+fn the_status_shows_what_other_agents_hold() {
+    let memory = Arc::default();
+    let agents = [agent(&memory), agent(&memory)];
+    let held = acquire(&agents[0], Patience::Forever).unwrap();
+    let status = agents[1].status().unwrap();
+    assert!(status.store.is_some_and(|store| store.ok));
+    let [lock] = &*status.locks else {
+        panic!("{:?}", status.locks);
+    };
+    let [holder] = &*lock.holders else {
+        panic!("{lock:?}");
+    };
+    let fence = held.fence().map(|fence| fence.as_u64());
+    assert_eq!((lock.name.as_str(), holder.fence), ("x", fence));
+    assert_eq!(holder.pid, std::process::id());
+}
+
+#[test]
 fn while_the_store_is_away_a_grant_is_suspended_and_requests_say_why() {
     let memory = Arc::default();
     let agent = agent(&memory);
@@ -214,6 +244,23 @@ fn while_the_store_is_away_a_grant_is_suspended_and_requests_say_why() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(grant.state(), GuardState::Suspended);
+}
+
+/// It comes back with less than it had acknowledged.
+#[test]
+fn a_store_that_forgets_is_counted_in_the_status() {
+    let memory: Arc<Mutex<Memory>> = Arc::default();
+    let agent = Agent::start_ledger(of_forgetful(&memory)).unwrap();
+    let held = acquire(&agent, Patience::Forever).unwrap();
+    let forgot = || agent.status().unwrap().store.unwrap().forgot;
+    assert_eq!(forgot(), 0);
+    memory.lock().registers.clear();
+    let deadline = clock::now() + 20 * LEASE;
+    while forgot() == 0 {
+        assert!(clock::now() < deadline, "nobody is told");
+        std::thread::sleep(LEASE / 10);
+    }
+    assert_ne!(held.state(), GuardState::Valid);
 }
 
 /// The other agent ends without a word, as a process that is killed.
@@ -235,18 +282,11 @@ fn a_dead_holder_is_succeeded_after_its_lease() {
 
 #[test]
 fn a_store_that_may_forget_is_refused_where_it_must_keep() {
-    let memory: Arc<Mutex<Memory>> = Arc::default();
-    let forgetful = LedgerOptions {
-        store: Box::new(MemoryStore {
-            memory,
-            outputs: VecDeque::new(),
-            may_forget: true,
-            has_begun: false,
-        }),
+    let options = LedgerOptions {
         requires_keeping: true,
-        ..options(&Arc::default())
+        ..of_forgetful(&Arc::default())
     };
-    let agent = Agent::start_ledger(forgetful).unwrap();
+    let agent = Agent::start_ledger(options).unwrap();
     let refused = acquire(&agent, Patience::Lease).unwrap_err().to_string();
     assert!(refused.contains("may forget"), "{refused}");
 }

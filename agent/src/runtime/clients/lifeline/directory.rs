@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -111,9 +111,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Where an operator finds it.
-    pub(super) fn path(&self) -> PathBuf {
-        self.directory.path.join(&self.name)
+    /// The directory that it is in, as an operator finds it from everywhere.
+    pub(super) fn directory(&self) -> PathBuf {
+        let path = &self.directory.path;
+        path::absolute(path).unwrap_or_else(|_| path.clone())
     }
 
     /// Notes whose lifeline it is, for the agent's next incarnation.

@@ -83,14 +83,16 @@ impl Former {
             let known: Vec<_> = known.iter().map(ToString::to_string).collect();
             tracing::warn!(
                 event = "former-commands",
-                "{} of the commands that this agent's last incarnation let in have not ended (process \
-                 groups known: {}): nobody is let in here before; see what they do, and end them",
+                "{} of the commands that this agent's last incarnation let in have not ended: nobody \
+                 is let in here before; end them (process groups known: {}), and as root what has a \
+                 FIFO in {} open for writing ('F' in 'fuser -v')",
                 self.left.len(),
                 if known.is_empty() {
                     "none".to_owned()
                 } else {
                     known.join(", ")
-                }
+                },
+                self.left[0].entry.directory().display()
             );
         }
         false

@@ -6,13 +6,16 @@ use nix::unistd::geteuid;
 use tracing::subscriber;
 
 use super::*;
+use crate::protocol::{LockName, Mode};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::api::patience::Patience;
 use crate::runtime::shared::alone;
+use crate::runtime::shared::entry::Sink;
 use crate::runtime::warnings::Warnings;
 
-/// What has the lifeline open is a process that the agent cannot end: of a command whose runner was
-/// killed before the agent had read which it is, or one that has left the command's process group.
+/// What has the lifeline open is a process that the agent cannot end: here, this test.
 #[test]
-fn what_stays_though_the_command_was_killed_is_told_of_once() {
+fn what_stays_though_the_command_was_killed_is_told() {
     for is_known in [false, true] {
         let place = tempfile::tempdir().unwrap();
         let agent = alone(place.path(), None);
@@ -21,37 +24,49 @@ fn what_stays_though_the_command_was_killed_is_told_of_once() {
         let mut lifelines = Lifelines::new(directory);
         let mut command = Command::new("sleep");
         let mut command = command.arg("600").process_group(0).spawn().unwrap();
+        let (client, id) = (ClientId(1), 1);
         let mut lifeline = lifelines.make(geteuid().as_raw()).unwrap();
         let (writer, _) = lifeline.ends().unwrap();
-        // Only its own runner is believed which command it is.
+        // Its runner may be gone before the agent has read of the command.
         let runner = if is_known { process::id() } else { 1 };
         lifeline.set_command(command.id(), runner);
         assert_eq!(lifeline.has_command(), is_known);
 
-        let owner = (ClientId(1), 1);
-        let end = (Ticket(1), Release::Abandoned);
-        lifelines.wait_for(lifeline, end, owner, poll.registry());
+        let mut core = agent.shared.lock_core();
+        let lock = LockName::new("printer").unwrap();
+        let wait = Patience::Forever.wait();
+        let sink = Sink::Client { client, id };
+        let ticket = core.ask(lock, None, Mode::Exclusive, wait, Caller::current(), sink);
+        let end = (ticket.unwrap(), Release::Abandoned);
+        drop(core);
+        lifelines.wait_for(lifeline, end, (client, id), poll.registry());
         let warnings = Warnings::default();
         let told = Arc::clone(&warnings.told);
         subscriber::with_default(warnings, || {
             let start = clock::now();
-            lifelines.kill(owner);
-            let next = lifelines.work(&agent.shared).expect("it has to tell");
-            assert_eq!(*told.lock().unwrap(), "", "most commands end in a moment");
-            assert!(next <= start + 2 * TELL_AFTER);
+            lifelines.kill((client, id));
             while clock::now() < start + 2 * TELL_AFTER {
-                lifelines.work(&agent.shared);
-                lifelines.kill(owner);
+                let next = lifelines.work(&agent.shared);
+                let now = clock::now();
+                let is_told = !told.lock().unwrap().is_empty();
+                assert!(is_told || next.is_some(), "it is never told");
+                assert!(
+                    !is_told || now >= start + TELL_AFTER,
+                    "most end in a moment"
+                );
+                assert!(next.is_none_or(|next| next >= start + TELL_AFTER));
                 clock::sleep(LOOK);
             }
         });
-        let told = told.lock().unwrap();
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert!(told.contains("/lifelines/0"), "{told}");
-        let pid = command.id().to_string();
-        assert_eq!(told.contains(&format!("command {pid}")), is_known, "{told}");
-        drop(writer);
         command.kill().unwrap();
         command.wait().unwrap();
+        let told = told.lock().unwrap();
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(told.starts_with("lock printer stays taken"), "{told}");
+        let of_command = format!("what the command {} has", command.id());
+        assert_eq!(told.contains(&of_command), is_known, "{told}");
+        let path = told.split_whitespace().find(|word| word.starts_with('/'));
+        assert!(std::path::Path::new(path.unwrap()).exists(), "{told}");
+        drop(writer);
     }
 }

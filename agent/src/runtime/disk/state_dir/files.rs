@@ -136,3 +136,28 @@ fn read_pid(mut file: File) -> Option<u32> {
 pub(super) fn is_forgetful(path: &Path) -> bool {
     statfs(path).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Agents that are started at the same time each find no file, and one of them makes it.
+    #[test]
+    fn a_file_that_several_make_at_once_is_opened_by_all() {
+        let place = tempfile::tempdir().unwrap();
+        let begin = Barrier::new(4);
+        for round in 0..100 {
+            let path = place.path().join(round.to_string());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        begin.wait();
+                        open_or_make(&path, None).unwrap();
+                    });
+                }
+            });
+        }
+    }
+}

@@ -2,10 +2,14 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::sync::Arc;
+
+use tracing::subscriber;
 
 use super::walk::{MAX_LINKS, stands_for_the_unnamed};
 use super::*;
 use crate::runtime::skipped::is_root;
+use crate::runtime::warnings::Warnings;
 
 fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -46,6 +50,23 @@ fn a_user_without_a_number_is_known_where_not_all_have_one() {
     ] {
         let found = stands_for_the_unnamed(owner, overflow_uid, uid_map);
         assert_eq!(found, stands, "{owner} {overflow_uid:?} {uid_map:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_everybody_can_change_is_told_of() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("distlock.toml");
+    fs::write(&path, "").unwrap();
+    for (mode, is_told) in [(0o664, false), (0o666, true), (0o602, true)] {
+        chmod(&path, mode);
+        let warnings = Warnings::default();
+        let told = Arc::clone(&warnings.told);
+        subscriber::with_default(warnings, || {
+            tell_of_writers(&path, &fs::metadata(&path).unwrap());
+        });
+        let told = told.lock().unwrap();
+        assert_eq!(told.contains("distlock.toml"), is_told, "{mode:o}: {told}");
     }
 }
 

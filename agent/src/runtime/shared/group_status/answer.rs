@@ -251,6 +251,9 @@ impl CoreGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Mode;
+    use crate::runtime::api::caller::Caller;
+    use crate::runtime::api::patience::Patience;
     use crate::runtime::shared::hand_off::tests::alone;
 
     /// A message has no room for all that are many.
@@ -270,5 +273,40 @@ mod tests {
         };
         assert_eq!(detail(3), "3 more callers of it are not listed");
         assert_eq!(detail(0), "");
+    }
+
+    #[test]
+    fn holders_are_listed_first_and_all_for_whom_there_is_no_room_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let (name, command) = ("printer", "lp");
+        let lock = LockName::new(name).unwrap();
+        let caller = || Caller {
+            command: command.into(),
+            ..Caller::current()
+        };
+        let inside = agent.acquire(&lock, None, Patience::Try, caller()).unwrap();
+        let waits = agent.begin(&lock, None, Mode::Exclusive, Patience::Forever, caller());
+        let core = agent.shared.lock_core();
+        let host = agent.shared.identity.host.len();
+        let second = ITEM_LEN + host + command.len();
+        let first = second + name.len() + ITEM_LEN;
+        for (room, listed) in [
+            (host, [0, 0]),
+            (host + first - 1, [0, 0]),
+            (host + first, [1, 0]),
+            (host + first + second - 1, [1, 0]),
+            (host + first + second, [1, 1]),
+        ] {
+            let part = core.own_part(room);
+            let there = part.locks.first();
+            let there = there.map_or([0, 0], |it| [it.holders.len(), it.waiters.len()]);
+            let there = there.map(|count| count as u64);
+            assert_eq!(there, listed, "{room}");
+            assert_eq!(part.left_out, 2 - listed.iter().sum::<u64>());
+        }
+        drop(core);
+        drop(waits.unwrap());
+        inside.release().unwrap();
     }
 }

@@ -115,10 +115,14 @@ impl CoreGuard<'_> {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
+
+    use tracing::subscriber;
 
     use super::*;
     use crate::protocol::Settings;
+    use crate::runtime::warnings::Warnings;
     use crate::runtime::{Address, Agent, Options};
 
     fn id(id: u16) -> NodeId {
@@ -215,5 +219,22 @@ mod tests {
         );
         hear(&agent, 0, 5);
         assert!(detail(&agent).contains("stood still"));
+    }
+
+    /// Each answer says how the member's clock runs; the log, when that changes.
+    #[test]
+    fn a_drift_beyond_the_bound_is_logged_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = agent(directory.path(), 1);
+        let warnings = Warnings::default();
+        let told = Arc::clone(&warnings.told);
+        subscriber::with_default(warnings, || {
+            hear(&agent, 100, 1);
+            assert_eq!(*told.lock().unwrap(), "");
+            hear(&agent, 120, 2);
+        });
+        let told = told.lock().unwrap();
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(told.contains("its clock gains 19.9 %"), "{told}");
     }
 }

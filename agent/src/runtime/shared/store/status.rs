@@ -179,3 +179,20 @@ fn waiter(party: Party<'_>) -> WaiterStatus {
         since: String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_says_when_it_was_given() {
+        for (seconds, fraction, time) in [
+            (0, 1 << 30, "2025-01-01T00:00:00.250Z"),
+            (86_399, 0xFFFF_FFFF, "2025-01-01T23:59:59.999Z"),
+            (86_400, 1 << 31, "2025-01-02T00:00:00.500Z"),
+        ] {
+            let fence = Fence::new((seconds << 32) | fraction).unwrap();
+            assert_eq!(since(fence), time);
+        }
+    }
+}
