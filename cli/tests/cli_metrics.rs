@@ -106,7 +106,10 @@ fn a_voter_that_is_silent_does_not_vote() {
     eventually("all vote", || votes() == [3.0, 0.0]);
     drop(agents.pop());
     eventually("one is missed", || votes() == [2.0, 1.0]);
-    assert_eq!(told(&group, 1)["distlock_quorum"], 1.0);
+    let now = told(&group, 1);
+    assert_eq!(now["distlock_quorum"], 1.0);
+    let whose = "distlock_agent_info{group=\"shop\",member=\"1\"}";
+    assert_eq!(now.get(whose), Some(&1.0), "{now:?}");
     agents.push(group.agent(3));
     eventually("it votes again", || votes() == [3.0, 0.0]);
 }
