@@ -1,4 +1,7 @@
-//! What is in the file `state`, byte for byte.
+//! What is in the file `state`, byte for byte: magic, version, flags, node, incarnation, epoch, machine
+//! (zeros if it is unknown), and three lengths; the fields that have these lengths, which are the group's
+//! name, the member's address and its [`Affiliation`]; the [`VoterRecord`], if the member votes; and the
+//! checksum.
 
 use std::sync::Arc;
 
@@ -11,16 +14,10 @@ use crate::protocol::{
 const MAGIC: [u8; 8] = *b"distlock";
 /// The present version, and the only one: earlier ones do not say which cluster the member is in.
 pub(super) const VERSION: u8 = 3;
-/// How long the fixed fields are together: magic, version, flags, node, incarnation, epoch, machine
-/// (zeros if it is unknown), and three lengths. After them come the fields that have these lengths:
-/// the group's name, the member's address and its [`Affiliation`]. Then come the [`VoterRecord`], if
-/// the member votes, and the checksum.
-const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 8 + 2 + 2 + 2;
 pub(super) const CRC_LEN: usize = 4;
-/// A voter remembers two views, and those in its log that are not decided yet.
-const MAX_VOTER_LEN: usize = 16 << 20;
-/// No state file is longer; a longer one is not read into memory.
-pub(super) const MAX_LEN: usize = FIXED_LEN + 3 * u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
+/// No state file is longer; a longer one is not read into memory. A voter remembers two views, and those
+/// in its log that are not decided yet, which is far less.
+pub(super) const MAX_LEN: usize = 17 << 20;
 
 pub(super) fn encode(record: &Record, owner: &StateOwner) -> Vec<u8> {
     let affiliation = record.affiliation.to_bytes();
@@ -29,7 +26,7 @@ pub(super) fn encode(record: &Record, owner: &StateOwner) -> Vec<u8> {
         owner.address.as_bytes(),
         &affiliation,
     ];
-    let mut bytes = Vec::with_capacity(FIXED_LEN + 256);
+    let mut bytes = Vec::new();
     bytes.extend_from_slice(&MAGIC);
     let marks = match record.marks {
         AbandonedMarks::None => 0,
