@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use self::directory::Entry;
 pub(crate) use self::directory::LifelineDir;
 pub(crate) use self::former::Former;
-use crate::protocol::{Release, Ticket, Time};
+use crate::protocol::{LockName, Release, Ticket, Time};
 use crate::runtime::os::clock;
 use crate::runtime::os::descriptors;
 use crate::runtime::os::fifo::Fifo;
@@ -153,8 +153,13 @@ impl Lifeline {
         self.is_forbidden |= errno == Some(Errno::EPERM as i32);
     }
 
-    /// Tells the operator why `lock` stays taken after all was killed that this process could kill.
-    fn tell_that_it_stays(&self, lock: &str) {
+    /// Tells the operator what runs on after all was killed that this process could kill, and keeps
+    /// `lock` taken, if that was not lost.
+    fn tell_that_it_stays(&self, lock: Option<&LockName>) {
+        let lock = match lock {
+            Some(lock) => format!("lock {lock} stays taken on this host"),
+            None => "a lock was lost".to_owned(),
+        };
         let what = match &self.group {
             None => "a command whose process this agent does not know".to_owned(),
             Some(group) if group.has_leader_ended() => {
@@ -169,7 +174,7 @@ impl Lifeline {
         };
         tracing::warn!(
             event = "command-not-ended",
-            "{lock} stays taken on this host: {what} still runs{why}; end it, and as root what has {} \
+            "{lock}: {what} still runs{why}; end it, and as root what has {} \
              open for writing ('F' in 'fuser -v'), but no distlock-guard: that ends with the rest",
             self.entry.directory().join(&self.entry.name).display()
         );
@@ -225,8 +230,12 @@ pub(crate) fn end_all(
     loop {
         lifelines.retain_mut(|lifeline| !lifeline.has_ended());
         let now = clock::now();
-        if lifelines.is_empty() || now >= start + lease {
+        if lifelines.is_empty() {
             return;
+        }
+        if now >= start + lease {
+            let left = lifelines.iter();
+            return left.for_each(|lifeline| lifeline.tell_that_it_stays(None));
         }
         if let Some((_, act)) = steps.next_if(|(at, _)| *at <= now) {
             lifelines.iter_mut().for_each(act);
@@ -426,8 +435,7 @@ impl Lifelines {
             if waited.tell.is_some_and(|tell| tell <= now) {
                 waited.tell = None;
                 let lock = shared.lock_core().lock_of(waited.ticket);
-                let lock = lock.map_or("a lost lock".to_owned(), |lock| format!("lock {lock}"));
-                waited.lifeline.tell_that_it_stays(&lock);
+                waited.lifeline.tell_that_it_stays(lock.as_ref());
             }
             if waited.look.is_some() {
                 waited.look = Some(now + LOOK);
