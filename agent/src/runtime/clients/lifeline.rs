@@ -213,7 +213,7 @@ pub(crate) fn eviction(now: Time, limit: Time, lease: Duration) -> [Time; 2] {
 }
 
 /// Ends what still runs under locks that are lost with their agent's session, before `limit`.
-/// Waits no longer than a lease, and calls `meanwhile` now and then.
+/// Waits no longer than a lease, and calls `meanwhile` now and then. Tells of those that have not ended.
 ///
 /// Without the agent's poll: that may be what has failed.
 pub(crate) fn end_all(
