@@ -28,7 +28,22 @@ pub(crate) fn paragraph(status: &Status) -> String {
             list(listed)
         ),
     };
-    text + &founding + &file
+    text + &founding + &file + &unlisted(status)
+}
+
+/// The voters that this host's file should list, and does not.
+fn unlisted(status: &Status) -> String {
+    let is_listed = |id: &u16| status.members.iter().any(|member| member.id == *id);
+    let voters = status.quorum.voters.iter().copied();
+    let unlisted: Vec<u16> = voters.filter(|id| !is_listed(id)).collect();
+    if unlisted.is_empty() {
+        return String::new();
+    }
+    format!(
+        "This host's file does not list {}: nothing is heard from there. List all members, as \
+         the files of other hosts do, and start this agent again.\n",
+        named(&unlisted)
+    )
 }
 
 /// What the founding waits for, besides members that are missing.
@@ -163,14 +178,14 @@ mod tests {
     use super::*;
 
     fn status(ok: bool, missing: &[u16], state_lost: &[u16], founded: bool) -> Status {
-        let member = MemberStatus {
-            id: 1,
+        let member = |id| MemberStatus {
+            id,
             address: String::new(),
             state: MemberState::Alive,
             detail: String::new(),
         };
         Status {
-            members: vec![member],
+            members: (1..=3).map(member).collect(),
             quorum: QuorumStatus {
                 ok,
                 voters: vec![1, 2, 3],
@@ -189,6 +204,14 @@ mod tests {
         assert_eq!(healthy, "Quorum: members 1, 2, 3 vote.\n");
         let weak = paragraph(&status(true, &[3], &[], true));
         assert_eq!(weak, "Quorum: members 1, 2, 3 vote; member 3 is silent.\n");
+        let mut unlisted = status(true, &[3], &[], true);
+        unlisted.members.truncate(2);
+        let unlisted = paragraph(&unlisted);
+        assert!(
+            unlisted.ends_with("start this agent again.\n")
+                && unlisted.contains("file does not list member 3: "),
+            "{unlisted}"
+        );
         let none = paragraph(&status(false, &[2, 3], &[], true));
         let begins = "NO QUORUM: members 1, 2, 3 vote; members 2, 3 are silent. ";
         assert!(none.starts_with(begins), "{none}");
@@ -209,6 +232,7 @@ mod tests {
         let told = |voters: &[u16], members: u16| {
             let mut status = status(true, &[], &[], true);
             let mut member = status.members.remove(0);
+            status.members.clear();
             status.members.extend((1..=members).map(|id| {
                 member.id = id;
                 member.clone()

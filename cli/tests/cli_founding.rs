@@ -3,10 +3,10 @@
 
 mod cli_support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::time::Duration;
 
-use cli_support::group::Group;
+use cli_support::group::{AgentProcess, Group};
 use cli_support::{assert_refused, eventually, exits, output, pid_of, stdout};
 use distlock_agent::runtime::clock;
 use nix::sys::signal::{Signal, kill};
@@ -50,6 +50,29 @@ fn files_with_other_voters_make_no_second_cluster() {
     assert!(told.contains("lists other voters (4, 5, 6)"), "{told}");
     assert_eq!(holder.let_go().code(), Some(3));
     exits(group.client(6, ["run", "-w", "10", "printer", "true"]), 0);
+}
+
+/// Its agent cannot hear that member, and the group has to go on without one of the two.
+#[test]
+fn a_file_that_leaves_a_member_out_is_told_of() {
+    let group = Group::udp(3);
+    rewrite(&group, 1000, "");
+    let mut agents = group.agents(3);
+    let whole = fs::read_to_string(group.config()).expect("the file");
+    let end = whole.find("[[member]]\nid = 3").expect("it is listed last");
+    let fewer = group.file("fewer.toml");
+    fs::write(&fewer, &whole[..end]).expect("a file");
+    let log = group.file("1.log");
+    agents.remove(0).end_by(Signal::SIGKILL);
+    let mut command = group.agent_command(1);
+    command.env("DISTLOCK_CONFIG", fewer);
+    let _agent = AgentProcess::start_with_log(&mut command, File::create(&log).expect("a file"));
+    eventually("it is told", || {
+        let told = fs::read_to_string(&log).expect("the log");
+        told.contains("member 3 is in the group, and its file does not list that one")
+    });
+    let told = stdout(&output(&mut group.client(1, ["status"])));
+    assert!(told.contains("file does not list member 3: "), "{told}");
 }
 
 #[test]

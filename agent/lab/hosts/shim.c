@@ -47,7 +47,7 @@ enum { TURN, RETRY, SLEEP, FUTEX, JOIN, ASKED };
 /* By what it was woken. */
 enum { GO, LATE };
 /* What it has said as it gave the turn back. */
-enum { NOTHING, EXITS, SYNCED, TOLD, SIGNALLED, EXECUTED, SYNCS };
+enum { NOTHING, EXITS, SYNCED, TOLD, SIGNALLED, EXECUTED, SYNCS, UNSYNCED };
 
 /* A clock of a host: how much it shows at `base`, in true nanoseconds, and how much it gains. */
 struct host {
@@ -867,6 +867,16 @@ static int disk_fails(int fd, int is_sync)
     return 1;
 }
 
+/* The same of a name, which may take room. */
+static int directory_fails(int takes_room)
+{
+    uint32_t error = is_simulated() ? page->hosts[host].disk_error : 0;
+    if (!error || page->hosts[host].fails_at_sync_only || (error == ENOSPC && !takes_room))
+        return 0;
+    errno = (int)error;
+    return 1;
+}
+
 #define READS(type, name, call, done, params, ...) \
     type name params \
     { \
@@ -1114,8 +1124,11 @@ static int synced(int fd, long number)
     uint64_t until = me->words[0];
     while (clock_shows(CLOCK_MONOTONIC) < (int64_t)until)
         park(SLEEP, CLOCK_MONOTONIC, until, 0);
-    if (disk_fails(fd, 1))
-        return -1;
+    if (disk_fails(fd, 1)) {
+        int error = errno;
+        tell(UNSYNCED, (uint64_t)fd, 0, 0);
+        return errno = error, -1;
+    }
     tell(SYNCED, (uint64_t)fd, 0, 0);
     return 0;
 }
@@ -1130,10 +1143,38 @@ int fdatasync(int fd)
     return synced(fd, SYS_fdatasync);
 }
 
+#define NAMES(name, call, takes_room, params, ...) \
+    int name params \
+    { \
+        point(); \
+        if (directory_fails(takes_room)) \
+            return -1; \
+        stir(); \
+        return (int)result(SYS(call, __VA_ARGS__)); \
+    }
+NAMES(rename, SYS_rename, 0, (const char *one, const char *other), one, other)
+NAMES(renameat, SYS_renameat, 0, (int dir, const char *one, int to, const char *other), dir, one, to, other)
+NAMES(renameat2, SYS_renameat2, 0, (int dir, const char *one, int to, const char *other, unsigned flags),
+      dir, one, to, other, flags)
+NAMES(unlink, SYS_unlink, 0, (const char *path), path)
+NAMES(unlinkat, SYS_unlinkat, 0, (int dir, const char *path, int flags), dir, path, flags)
+NAMES(mkdir, SYS_mkdir, 1, (const char *path, mode_t mode), path, mode)
+NAMES(mkdirat, SYS_mkdirat, 1, (int dir, const char *path, mode_t mode), dir, path, mode)
+
+int ftruncate(int fd, off_t len)
+{
+    point();
+    return disk_fails(fd, 0) ? -1 : (int)result(SYS(SYS_ftruncate, fd, len));
+}
+
+int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
+
 /* What the kernel says of its boot is the host's own. */
 static int opens(int dir, const char *path, int flags, mode_t mode)
 {
     point();
+    if (flags & O_CREAT && directory_fails(1))
+        return -1;
     const char *own = getenv("DISTLOCK_SIMULATED_BOOT");
     if (is_simulated() && own && !strcmp(path, "/proc/sys/kernel/random/boot_id"))
         path = own;

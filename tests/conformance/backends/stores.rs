@@ -75,7 +75,8 @@ impl Place {
 
     fn new(scheme: &str, path: &str, server: Server) -> Self {
         Self {
-            at: format!("{scheme}127.0.0.1:{}{path}", server.port),
+            // By a name, which has to be looked up.
+            at: format!("{scheme}localhost:{}{path}", server.port),
             state: tempfile::tempdir().unwrap(),
             _server: server,
         }

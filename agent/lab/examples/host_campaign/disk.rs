@@ -1,6 +1,8 @@
 //! What a power cut leaves of a host's files: all that was synced, and of the rest some.
 //!
-//! A file has the content of its last fsync(2), or more of what was written since: all, or a first part.
+//! A file has the content of its last fsync(2), or more of what was written since: all, or a first part, behind
+//! which there may be zeros. What could not be synced is not synced by a later fsync either, unless it is written
+//! again: it counts as clean ("Can Applications Recover from fsync Failures?", ATC 2020, section 3).
 //! A directory has the names that it had at its last fsync; a name that came or went since may have
 //! come or gone, or not (POSIX fsync; "All file systems are not created equal", OSDI 2014, section 3).
 
@@ -26,6 +28,8 @@ fn id(about: &Metadata) -> Id {
 pub(crate) struct Disk {
     /// What is on disk of each file.
     files: BTreeMap<Id, Vec<u8>>,
+    /// The content of each file that could not be synced, and was not written since.
+    unsynced: BTreeMap<Id, Vec<u8>>,
     /// The pipes.
     fifos: BTreeSet<Id>,
     /// Of each directory.
@@ -44,7 +48,23 @@ impl Disk {
             let names = self.look(&path)?;
             self.names.insert(path, names);
         } else if about.is_file() {
-            self.files.insert(id(&about), fs::read(descriptor)?);
+            let content = fs::read(descriptor)?;
+            if self.unsynced.get(&id(&about)) != Some(&content) {
+                self.unsynced.remove(&id(&about));
+                self.files.insert(id(&about), content);
+            }
+        }
+        Ok(())
+    }
+
+    /// What `descriptor` names could not be synced.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn not_synced(&mut self, descriptor: &Path) -> io::Result<()> {
+        let about = fs::metadata(descriptor)?;
+        if about.is_file() {
+            self.unsynced.insert(id(&about), fs::read(descriptor)?);
         }
         Ok(())
     }
@@ -69,6 +89,7 @@ impl Disk {
     /// # Errors
     /// If that cannot be written.
     pub(crate) fn lose(&mut self, dir: &Path, choices: &mut Choices) -> io::Result<()> {
+        self.unsynced.clear();
         let there = self.look(dir)?;
         let contents: BTreeMap<Id, Vec<u8>> = there
             .iter()
@@ -139,5 +160,9 @@ fn torn(synced: &[u8], written: &[u8], choices: &mut Choices) -> Vec<u8> {
     };
     let mut content = written[..first].to_vec();
     content.extend(synced.iter().skip(first));
+    // It has got its new length before what is there.
+    if content.len() < written.len() && choices.chance(300) {
+        content.resize(written.len(), 0);
+    }
     content
 }

@@ -89,6 +89,9 @@ enum Role {
         lock: String,
         times: u32,
         stay_ms: u64,
+        /// Inside, it says what its agent cannot understand.
+        #[arg(long)]
+        garbles: bool,
     },
     /// The command of `distlock run`.
     Command {
@@ -126,8 +129,15 @@ fn run() -> Result<ExitCode> {
             lock,
             times,
             stay_ms,
+            garbles,
         }) => {
-            program::enters(&socket, &lock, times, Duration::from_millis(stay_ms))?;
+            program::enters(
+                &socket,
+                &lock,
+                times,
+                Duration::from_millis(stay_ms),
+                garbles,
+            )?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Command { stay_ms, manner }) => {
@@ -137,9 +147,11 @@ fn run() -> Result<ExitCode> {
     }
 }
 
+/// What is loaded into every process.
+const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hosts/shim.c");
+
 /// Builds the shim in `dir`.
 fn shim(dir: &Path) -> Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("hosts/shim.c");
     let path = dir.join("shim.so");
     let mut compiler = Command::new("cc");
     compiler.args([
@@ -153,7 +165,7 @@ fn shim(dir: &Path) -> Result<PathBuf> {
         "-pthread",
         "-o",
     ]);
-    if !compiler.arg(&path).arg(source).status()?.success() {
+    if !compiler.arg(&path).arg(SHIM).status()?.success() {
         return Err("the shim does not compile".into());
     }
     Ok(path)
@@ -222,6 +234,7 @@ fn campaign(options: &Options) -> Result<ExitCode> {
 fn subject(options: &Options, program: &Path) -> Result<Subject> {
     Ok(Subject {
         program: crc_32c(&fs::read(program)?),
+        campaign: crc_32c(&[fs::read(std::env::current_exe()?)?, fs::read(SHIM)?].concat()),
         engine: options.engine.clone(),
         trouble: options.trouble.map(|trouble| trouble.word().to_owned()),
         twice: options.twice,

@@ -13,14 +13,20 @@ use crate::page::{Datagram, NEVER};
 
 /// How long a datagram is under way at least, in nanoseconds.
 const LEAST: u64 = 5_000;
+/// How late its second copy may come: after the end of a lease, a view and an incarnation.
+const LATEST: u64 = 20_000_000_000;
 
 pub(crate) struct Network {
     pub(crate) lost: Permille,
     pub(crate) twice: Permille,
+    /// Of how many a second copy comes long after.
+    pub(crate) late: Permille,
     /// The mean time that a datagram is under way.
     pub(crate) delay: Duration,
     /// The hosts that nothing reaches, and from which nothing comes.
     pub(crate) cut_off: BTreeSet<usize>,
+    /// From which host nothing reaches which other.
+    pub(crate) cut: BTreeSet<(usize, usize)>,
     /// When each datagram under way arrives, and its number.
     arrivals: BinaryHeap<Reverse<(u64, u64)>>,
     under_way: BTreeMap<u64, Datagram>,
@@ -39,8 +45,10 @@ impl Network {
         Ok(Self {
             lost: 0,
             twice: 0,
+            late: 0,
             delay: Duration::from_micros(100),
             cut_off: BTreeSet::new(),
+            cut: BTreeSet::new(),
             arrivals: BinaryHeap::new(),
             under_way: BTreeMap::new(),
             sent: 0,
@@ -53,18 +61,32 @@ impl Network {
         let (from, to) = (datagram.host, host_of(&datagram));
         if from != to {
             let is_cut_off = [from, to].iter().any(|host| self.cut_off.contains(host));
-            if is_cut_off || choices.chance(self.lost) {
+            if is_cut_off || self.cut.contains(&(from, to)) || choices.chance(self.lost) {
                 return;
+            }
+            if choices.chance(self.late) {
+                let at = datagram.at + choices.below(LATEST);
+                self.send_at(at, datagram.clone());
             }
         }
         let copies = 1 + u64::from(from != to && choices.chance(self.twice));
         for _ in 0..copies {
             let delay = choices.exponential(self.delay).as_nanos();
-            let at = datagram.at + LEAST + u64::try_from(delay).unwrap_or(NEVER / 2);
-            self.sent += 1;
-            self.arrivals.push(Reverse((at, self.sent)));
-            self.under_way.insert(self.sent, datagram.clone());
+            let at = datagram.at + u64::try_from(delay).unwrap_or(NEVER / 2);
+            self.send_at(at, datagram.clone());
         }
+    }
+
+    fn send_at(&mut self, at: u64, datagram: Datagram) {
+        self.sent += 1;
+        self.arrivals.push(Reverse((at + LEAST, self.sent)));
+        self.under_way.insert(self.sent, datagram);
+    }
+
+    /// From now on what this host sends arrives, and what is sent to it.
+    pub(crate) fn connect(&mut self, host: usize) {
+        self.cut_off.remove(&host);
+        self.cut.retain(|(from, to)| ![*from, *to].contains(&host));
     }
 
     /// When the next datagram arrives.

@@ -51,6 +51,8 @@ impl fmt::Display for Outcome {
 pub(crate) struct Subject {
     /// The checksum of the program that is put to the test.
     pub(crate) program: u32,
+    /// That of the campaign, which makes the worlds and judges them, and of what is loaded into programs.
+    pub(crate) campaign: u32,
     pub(crate) engine: String,
     pub(crate) trouble: Option<String>,
     pub(crate) twice: bool,

@@ -48,6 +48,7 @@ pub(crate) mod said {
     pub(crate) const SIGNALLED: u32 = 4;
     pub(crate) const EXECUTED: u32 = 5;
     pub(crate) const SYNCS: u32 = 6;
+    pub(crate) const UNSYNCED: u32 = 7;
 }
 
 /// What the clocks of a host show at the true time `base`, and by how much they are too fast.

@@ -3,18 +3,28 @@
 #![allow(unsafe_code, reason = "what the shim gives is found by name")]
 
 use std::ffi::CStr;
+use std::io::Write as _;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Agent, DistMutex, Guard, GuardState};
+use distlock::{Agent, DistMutex, Guard, GuardState, PreviousOwner};
 
 /// What programs tell.
 pub(crate) mod told {
     pub(crate) const ENTERED: u64 = 1;
     pub(crate) const LEAVES: u64 = 2;
     pub(crate) const STATE: u64 = 3;
+    /// What a program has given back was lost.
+    pub(crate) const LOST: u64 = 4;
+    /// How something has entered: a program, by whether the last owner has ended inside; or a command.
+    pub(crate) const AFTER_CLEAN: u64 = 0;
+    pub(crate) const AS_COMMAND: u64 = 1;
+    pub(crate) const AFTER_ABANDONED: u64 = 2;
 }
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -44,7 +54,14 @@ fn judge_asks() -> bool {
 
 /// Acquires the lock `times` times through the agent at `socket`, holds it each time for at most `stay`, and
 /// mostly comes back at once, so that it is lent the lock.
-pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> Result {
+/// `garbles`: inside, the first time, it says what its agent cannot understand.
+pub(crate) fn enters(
+    socket: &Path,
+    lock: &str,
+    times: u32,
+    stay: Duration,
+    garbles: bool,
+) -> Result {
     let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
     let asked = Arc::clone(&held);
     thread::spawn(move || {
@@ -59,7 +76,14 @@ pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> R
     for entry in 1..=times {
         let guard = Arc::new(mutex.lock()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
-        tell(told::ENTERED, guard.fence().map_or(0, u64::from), 0);
+        let how = match guard.previous_owner() {
+            PreviousOwner::Abandoned => told::AFTER_ABANDONED,
+            _ => told::AFTER_CLEAN,
+        };
+        tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
+        if garbles && entry == 1 {
+            garble(socket)?;
+        }
         thread::sleep(some(stay));
         tell(told::LEAVES, 0, 0);
         held.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -72,9 +96,30 @@ pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> R
             }
             thread::yield_now();
         };
-        let _ = guard.unlock();
+        if guard.unlock().is_err() {
+            tell(told::LOST, 0, 0);
+        }
         if entry.is_multiple_of(3) {
             thread::sleep(some(stay));
+        }
+    }
+    Ok(())
+}
+
+/// Writes into this program's stream to its agent what is no message.
+fn garble(socket: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let fd = entry?.file_name().to_string_lossy().parse::<i32>();
+        // SAFETY: it is not closed here, and whatever it is of, it is only asked for its peer's name.
+        let stream = fd.map(|fd| ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) }));
+        let is_to_agent = |stream: &UnixStream| {
+            let peer = stream.peer_addr();
+            peer.is_ok_and(|peer| peer.as_pathname() == Some(socket))
+        };
+        if let Ok(stream) = stream
+            && is_to_agent(&stream)
+        {
+            (&*stream).write_all(&[0xff; 64])?;
         }
     }
     Ok(())
@@ -165,7 +210,7 @@ fn work(stay: Duration) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    tell(told::ENTERED, fence.unwrap_or_default(), 1);
+    tell(told::ENTERED, fence.unwrap_or_default(), told::AS_COMMAND);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
 }

@@ -35,13 +35,17 @@ pub(crate) enum Event {
     Ended {
         pid: u32,
         host: usize,
-        /// What it has ended with, if it was not killed.
+        /// What it has ended with, if no signal has ended it.
         code: Option<i32>,
+        /// Whether the world has killed it.
+        is_killed: bool,
     },
     /// A process has begun to sync something.
     Syncs { host: usize },
     /// A process has synced this descriptor.
     Synced { pid: u32, fd: u64 },
+    /// It could not: the disk failed.
+    Unsynced { pid: u32, fd: u64 },
 }
 
 /// What must not happen to the simulation itself.
@@ -108,6 +112,8 @@ pub(crate) struct Scheduler {
     /// beyond its process.
     epolls: BTreeMap<u32, (u32, OwnedFd)>,
     pub(crate) turns: u64,
+    /// The process that had the last turn, and its host.
+    pub(crate) last: Option<(u32, usize)>,
     /// What two runs of one seed have in common: who ran, and when.
     pub(crate) digest: u64,
     trace: Option<Box<dyn io::Write>>,
@@ -126,7 +132,11 @@ impl Scheduler {
         for host in &mut shared.hosts {
             host.base = BEGIN as i64;
             host.monotonic = choices.within(10_000_000_000..=1_000_000_000_000) as i64;
-            host.boottime = host.monotonic + choices.below(1_000_000_000_000) as i64;
+            host.boottime = host.monotonic;
+            // Others were never suspended.
+            if choices.chance(500) {
+                host.boottime += choices.below(1_000_000_000_000) as i64;
+            }
             host.realtime = 1_790_000_000_000_000_000 + choices.below(1_000_000_000) as i64;
             host.random = choices.next_u64();
         }
@@ -145,6 +155,7 @@ impl Scheduler {
             looked: [NEVER; SLOTS],
             epolls: BTreeMap::new(),
             turns: 0,
+            last: None,
             digest: 0,
             trace: trace.then(|| Box::new(io::stderr()) as Box<dyn io::Write>),
         })
@@ -265,8 +276,12 @@ impl Scheduler {
                     Ok(WaitStatus::Exited(_, code)) => Some(code),
                     _ => None,
                 };
-                let host = process.host;
-                events.push(Event::Ended { pid, host, code });
+                events.push(Event::Ended {
+                    pid,
+                    host: process.host,
+                    code,
+                    is_killed: false,
+                });
             }
             // Those whose parent is gone are children of this process.
             while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -290,6 +305,11 @@ impl Scheduler {
             let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
         }
         self.settle(&mut events)?;
+        for event in &mut events {
+            if let Event::Ended { pid, is_killed, .. } = event {
+                *is_killed = pids.contains(pid);
+            }
+        }
         Ok(events)
     }
 
@@ -529,6 +549,7 @@ impl Scheduler {
         let slot = &mut page.slots[chosen];
         let (host, pid) = (slot.host as usize, slot.pid);
         self.turns += 1;
+        self.last = Some((pid, host));
         let now = self.now();
         self.digest = (self.digest ^ now ^ (chosen as u64) << 48)
             .wrapping_mul(0x0100_0000_01b3)
@@ -585,6 +606,7 @@ impl Scheduler {
                 events.push(Event::Syncs { host });
             }
             said::SYNCED => events.push(Event::Synced { pid, fd: words[0] }),
+            said::UNSYNCED => events.push(Event::Unsynced { pid, fd: words[0] }),
             said::NOTHING => {}
             other => unreachable!("a thread says {other}"),
         }

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use distlock_lab::choices::Choices;
-use distlock_protocol::Algorithm;
+use distlock_protocol::{Affiliation, Algorithm};
 use nix::mount::{MsFlags, mount};
 
 use crate::disk::Disk;
@@ -54,13 +54,19 @@ const PEACE: u64 = 60 * SECOND;
 const QUIET: u64 = 3 * SECOND;
 /// What a runner ends with that has lost its lock, or whose command died of SIGTERM or SIGKILL.
 const LOST: [i32; 3] = [79, 128 + libc::SIGTERM, 128 + libc::SIGKILL];
+/// What a program ends with that panics, or aborts below a shell.
+const CRASHED: [i32; 2] = [101, 128 + libc::SIGABRT];
 /// How much longer than others a process may take to notice what has happened: half of what a runner leaves
 /// its guardian.
 const DELAY: u64 = 50 * MILLI;
 /// How long a command may go on after its host has woken.
 const WAKING: u64 = 100 * MILLI;
 /// How long after the last renewal a lease is over by any clock that leases can be measured by.
-const LEASE_IS_OVER: u64 = LONGEST_LEASE_MS * MILLI * 11 / 10;
+const LEASE_IS_OVER: u64 = is_over_after(LONGEST_LEASE_MS);
+/// The same of a lease so long.
+const fn is_over_after(lease_ms: u64) -> u64 {
+    lease_ms * MILLI * 11 / 10
+}
 /// How long one host is left in peace after something befell it, so that a runner, its guardian and its
 /// agent do not all stand still at once: then nobody is left to end the command (distlock(1), CAVEATS).
 const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
@@ -72,6 +78,8 @@ struct Client {
     is_runner: bool,
     /// Whether it has to give up in time: nothing has held it up itself, and its command has not begun.
     is_punctual: bool,
+    /// Whether its agent will cut it off.
+    garbles: bool,
 }
 
 struct World<'a> {
@@ -82,6 +90,8 @@ struct World<'a> {
     algorithm: &'a str,
     hosts: usize,
     agents: BTreeMap<usize, u32>,
+    /// The agents that were told to end.
+    told_to_end: BTreeSet<u32>,
     /// The host that has no agent: its runner is the member itself, which other programs there cannot use.
     agentless: Option<usize>,
     disks: Vec<Disk>,
@@ -95,8 +105,9 @@ struct World<'a> {
     /// Whether no file gets others any more.
     keeps_voters: bool,
     operator: Operator,
-    /// The cluster that the operator abandons, and what he has begun for that.
+    /// The cluster that the operator abandons, all that he has abandoned, and what he has begun for that.
     abandons: Option<String>,
+    has_abandoned: BTreeSet<String>,
     recovery: Option<Recovery>,
     /// Whether states were lost.
     has_lost: bool,
@@ -108,9 +119,14 @@ struct World<'a> {
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
+    /// When the last lease is over that each host's member can have.
+    leases_end: Vec<u64>,
     /// The same of voters.
     files_list: Vec<Vec<usize>>,
     runs_with_voters: Vec<Vec<usize>>,
+    /// The hosts whose files do not list all members, and those whose agents began so.
+    files_lack: BTreeSet<usize>,
+    runs_lacking: BTreeSet<usize>,
     /// By how much the wall clocks of hosts were set.
     clocks_off: Vec<i64>,
     /// Whether datagrams are sealed.
@@ -125,6 +141,8 @@ struct World<'a> {
     is_troubled: bool,
     /// Whether everybody has entered since the last trouble.
     is_quiet: bool,
+    /// The programs that have had the lock since then.
+    may_not_lose: BTreeSet<u32>,
     acts: BTreeMap<&'static str, u64>,
 }
 
@@ -163,7 +181,8 @@ pub(crate) fn play(
     // The stand-ins of UDP sockets have room for what comes while their process stands still, as those do.
     fs::write("/proc/sys/net/unix/max_dgram_qlen", "512")?;
     let mut choices = Choices::new(seed);
-    let hosts = 3 + choices.index(2);
+    // With five a minority is more than one, and voters can be replaced by others.
+    let hosts = [3, 3, 3, 3, 3, 4, 4, 4, 5, 6][choices.index(10)];
     // Those that serve locks under quorum views.
     let mut engines = Algorithm::ALL.to_vec();
     engines.retain(|algorithm| !algorithm.is_probabilistic());
@@ -179,6 +198,7 @@ pub(crate) fn play(
         algorithm,
         hosts,
         agents: BTreeMap::new(),
+        told_to_end: BTreeSet::new(),
         agentless: None,
         disks: (0..hosts).map(|_| Disk::default()).collect(),
         woke: vec![0; hosts],
@@ -189,6 +209,7 @@ pub(crate) fn play(
         keeps_voters: false,
         operator: Operator::Nothing,
         abandons: None,
+        has_abandoned: BTreeSet::new(),
         recovery: None,
         has_lost: false,
         lease_ms: LEASE_MS,
@@ -196,8 +217,11 @@ pub(crate) fn play(
         kind: trouble.unwrap_or(chosen),
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
+        leases_end: vec![0; hosts],
         files_list: vec![Vec::new(); hosts],
         runs_with_voters: vec![Vec::new(); hosts],
+        files_lack: BTreeSet::new(),
+        runs_lacking: BTreeSet::new(),
         clocks_off: vec![0; hosts],
         is_sealed: false,
         changes: BTreeMap::new(),
@@ -207,6 +231,7 @@ pub(crate) fn play(
         alone: BTreeMap::new(),
         is_troubled: false,
         is_quiet: false,
+        may_not_lose: BTreeSet::new(),
         acts: BTreeMap::new(),
     };
     let outcome = world.run();
@@ -287,7 +312,14 @@ impl World<'_> {
     fn look_at_disk(&mut self, host: usize) -> Result<()> {
         let path = self.file(host, &format!("state/shop-{}/state", host + 1));
         let founded = self.clusters.founds(host);
-        if let Some(news) = self.clusters.remembers(host, clusters::on_disk(&path)?)? {
+        let now = clusters::on_disk(&path)?;
+        if let Some(cluster) = now.as_ref().and_then(Affiliation::abandoned)
+            && !self.has_abandoned.contains(&cluster.to_string())
+        {
+            let what = format!("host {host} has abandoned {cluster}, and no operator said so");
+            return Err(what.into());
+        }
+        if let Some(news) = self.clusters.remembers(host, now)? {
             *self.acts.entry(news).or_default() += 1;
         }
         if self.clusters.founds(host) && !founded {
@@ -356,10 +388,29 @@ impl World<'_> {
         self.scheduler.network.lost = 0;
         let end = self.scheduler.now() + LONGEST_LEASE_MS * MILLI;
         self.until(end, false)?;
+        self.look(None)?;
+        let valid = self.judge.valid();
+        self.may_not_lose = valid.filter(|pid| !self.garbles(*pid)).collect();
         self.is_quiet = true;
         let end = self.scheduler.now() + QUIET;
         self.until(end, false)?;
-        self.clusters.check_all_in_one()
+        self.look(None)?;
+        if let Some(pid) = self
+            .judge
+            .lost()
+            .find(|pid| self.may_not_lose.contains(pid))
+        {
+            return Err(lost_in_peace(pid));
+        }
+        self.clusters.check_all_in_one()?;
+        for host in 0..self.hosts {
+            let log = fs::read(self.file(host, "log"))?;
+            let log = String::from_utf8_lossy(&log);
+            if let Some(line) = log.lines().find(|line| line.contains(" panicked at ")) {
+                return Err(format!("on host {host}: {line}").into());
+            }
+        }
+        Ok(())
     }
 
     /// Chooses what this world is like.
@@ -391,6 +442,7 @@ impl World<'_> {
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;
         network.twice = self.choices.below(100) as u32;
+        network.late = self.choices.below(10) as u32;
         network.delay = Duration::from_micros(50 + self.choices.below(5_000));
         let slowest = if self.choices.chance(250) {
             100_000
@@ -470,7 +522,8 @@ impl World<'_> {
                 let act = entry.remove();
                 self.act(act)?;
             }
-            if self.judge.has_several() && now >= looked + 10 * MILLI {
+            let is_one_due = self.lease_is_due() <= now;
+            if (self.judge.has_several() || is_one_due) && now >= looked + 10 * MILLI {
                 self.look(None)?;
                 looked = now;
             }
@@ -484,7 +537,10 @@ impl World<'_> {
             if self.judge.has_several() {
                 next = next.min(looked + 10 * MILLI);
             }
-            for event in self.scheduler.step(next)? {
+            next = next.min(self.lease_is_due().max(looked + 10 * MILLI));
+            let events = self.scheduler.step(next)?;
+            self.note_renewal();
+            for event in events {
                 self.note(&event)?;
             }
         }
@@ -504,7 +560,40 @@ impl World<'_> {
         }
         let now = self.scheduler.now();
         let sleeps = |host| self.scheduler.is_suspended(host);
-        self.judge.check(now, sleeps, &self.woke, entered)
+        self.judge.check(now, sleeps, &self.woke, entered)?;
+        self.judge
+            .check_leases(now, sleeps, &self.woke, &self.leases_end)
+    }
+
+    /// When somebody is inside whose host's last lease is over.
+    fn lease_is_due(&self) -> u64 {
+        let sleeps = |host| self.scheduler.is_suspended(host);
+        self.judge.due(sleeps, &self.leases_end)
+    }
+
+    /// The member of a host that has just had a turn may have asked for its lease to be renewed.
+    fn note_renewal(&mut self) {
+        let Some((pid, host)) = self.scheduler.last.take() else {
+            return;
+        };
+        // The runner that is a member is one of several processes.
+        let is_member = self.agents.get(&host) == Some(&pid) || self.agentless == Some(host);
+        let network = &self.scheduler.network;
+        if is_member && (!network.cut_off.contains(&host) || self.may_vote_alone()) {
+            let lease_ms = match self.agentless {
+                Some(agentless) if agentless == host => LONGEST_LEASE_MS,
+                _ => self.runs_with[host],
+            };
+            let end = self.scheduler.now() + is_over_after(lease_ms);
+            self.leases_end[host] = self.leases_end[host].max(end);
+        }
+    }
+
+    /// Whether one host may be the only voter: then it renews its own lease.
+    fn may_vote_alone(&self) -> bool {
+        self.voters.len() == 1
+            || self.kind == Trouble::Founding
+            || matches!(self.operator, Operator::SetsVoters | Operator::Removes)
     }
 
     /// These need not give up in time any more.
@@ -518,17 +607,26 @@ impl World<'_> {
         match *event {
             Event::Told {
                 pid,
-                words: [told::ENTERED, fence, kind],
+                words: [told::ENTERED, fence, how],
             } => {
                 let host = self.scheduler.processes[&pid].host;
-                self.judge.entered(pid, host, kind as usize);
-                if kind as usize == COMMAND {
+                let kind = usize::from(how == told::AS_COMMAND);
+                self.judge.entered(pid, host, kind);
+                if kind == COMMAND {
                     self.excuse(|client| client.is_runner && client.host == host);
                 }
                 self.look(Some(pid))?;
                 self.judge.check_fence(pid, fence)?;
-                self.trouble_inside(pid, host, kind as usize);
+                self.judge.check_previous_owner(pid, how)?;
+                if self.is_quiet && !self.garbles(pid) {
+                    self.may_not_lose.insert(pid);
+                }
+                self.trouble_inside(pid, host, kind);
             }
+            Event::Told {
+                pid,
+                words: [told::LOST, ..],
+            } if self.may_not_lose.contains(&pid) => return Err(lost_in_peace(pid)),
             Event::Told {
                 pid,
                 words: [told::LEAVES, ..],
@@ -545,14 +643,28 @@ impl World<'_> {
                     }
                 }
             }
-            Event::Ended { pid, host, code } => {
+            Event::Unsynced { pid, fd } => {
+                if let Some(process) = self.scheduler.processes.get(&pid) {
+                    let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+                    self.disks[process.host].not_synced(&path)?;
+                }
+            }
+            Event::Ended {
+                pid,
+                host,
+                code,
+                is_killed,
+            } => {
+                if !is_killed {
+                    self.check_end(pid, host, code)?;
+                }
                 if let Some(change) = self.changes.remove(&pid)
                     && code == Some(0)
                 {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.recovered(pid, code == Some(0));
-                self.judge.left(pid);
+                self.judge.ended(pid);
                 // When it ends in order it has left that to its guardian.
                 if let Some(guardian) = self.alone.remove(&pid) {
                     self.act(Act::Continue(guardian))?;
@@ -562,13 +674,6 @@ impl World<'_> {
                     host, is_runner, ..
                 }) = self.clients.remove(&pid)
                 {
-                    if self.is_quiet && code.is_some_and(|code| LOST.contains(&code)) {
-                        let code = code.unwrap_or_default();
-                        let what = format!(
-                            "nothing befalls anybody, and runner {pid} of host {host} ends with {code}"
-                        );
-                        return Err(what.into());
-                    }
                     let at = self.within_leases(1) + 50 * MILLI;
                     let act = if is_runner {
                         Act::StartRunner
@@ -603,4 +708,45 @@ impl World<'_> {
         }
         Ok(())
     }
+
+    /// Whether a program's agent cuts it off in any case.
+    fn garbles(&self, pid: u32) -> bool {
+        self.clients.get(&pid).is_some_and(|client| client.garbles)
+    }
+
+    /// Fails if a process that nobody has killed ends as none should.
+    fn check_end(&self, pid: u32, host: usize, code: Option<i32>) -> Result<()> {
+        let client = self.clients.get(&pid);
+        let what = match client {
+            _ if self.agents.get(&host) == Some(&pid) => "agent",
+            Some(client) if client.is_runner => "runner",
+            Some(_) => "program",
+            // Commands are killed.
+            None => return Ok(()),
+        };
+        // It may not have begun to listen to that.
+        let has_crashed = match code {
+            None => !self.told_to_end.contains(&pid),
+            Some(code) => CRASHED.contains(&code),
+        };
+        let is_unasked = self.is_quiet
+            && match what {
+                "agent" => !self.told_to_end.contains(&pid),
+                "runner" => code.is_some_and(|code| LOST.contains(&code)),
+                _ => code != Some(0) && !self.garbles(pid),
+            };
+        if has_crashed || is_unasked {
+            let when = if is_unasked {
+                "nothing befalls anybody, and "
+            } else {
+                ""
+            };
+            return Err(format!("{when}{what} {pid} of host {host} ends with {code:?}").into());
+        }
+        Ok(())
+    }
+}
+
+fn lost_in_peace(pid: u32) -> Box<dyn std::error::Error> {
+    format!("nothing befalls anybody, and program {pid} loses its lock").into()
 }

@@ -34,6 +34,8 @@ pub(crate) struct Membership {
     is_sealed: bool,
     /// Whether a view has said what has changed: the first one tells no news.
     has_read: bool,
+    /// The members whose addresses neither the file nor a view says, as the log has told.
+    unlisted: BTreeSet<NodeId>,
     asked: Option<Asked>,
 }
 
@@ -55,6 +57,7 @@ impl Membership {
             overrides: MembershipOverrides::default(),
             is_sealed,
             has_read: false,
+            unlisted: BTreeSet::new(),
             asked: None,
         }
     }

@@ -32,6 +32,8 @@ pub(super) enum Act {
     /// The first threads of a host's processes are late to run.
     HoldFirstThreads(usize),
     CutOff(usize),
+    /// Nothing that it sends arrives, or nothing that is sent to it, or it and another do not reach each other.
+    CutLinks(usize),
     Connect(usize),
     CutPower(usize),
     StartAgent(usize),
@@ -101,6 +103,13 @@ impl World<'_> {
     /// one that was longer (doc/fail-closed.md).
     fn keeps_lease(&self) -> bool {
         self.operator == Operator::LosesStates
+    }
+
+    /// Whether the file of a host need not list all members: it knows them. Those that had forgotten the others
+    /// might found without them.
+    fn may_list_fewer(&self, host: usize) -> bool {
+        let knows = self.is_troubled && self.clusters.of(host).is_some();
+        knows && self.kind != Trouble::Founding && !self.operator.loses_states()
     }
 
     pub(super) fn stop(&mut self, pid: u32) {
@@ -207,8 +216,9 @@ impl World<'_> {
                 self.scheduler.network.cut_off.insert(host);
                 "cut off"
             }
+            Act::CutLinks(host) => self.cut_links(host),
             Act::Connect(host) => {
-                self.scheduler.network.cut_off.remove(&host);
+                self.scheduler.network.connect(host);
                 return Ok(());
             }
             Act::CutPower(host) => {
@@ -253,6 +263,7 @@ impl World<'_> {
             Act::RightKey(host) => return self.write_key(host, true),
             Act::EndAgent(host) => {
                 if let Some(pid) = self.agents.get(&host) {
+                    self.told_to_end.insert(*pid);
                     self.scheduler.signal(*pid, Signal::SIGTERM);
                 }
                 "end agent"
@@ -274,6 +285,14 @@ impl World<'_> {
                     let lease_ms = self.some_lease();
                     self.configure(host, lease_ms, None)?;
                     *self.acts.entry("another lease in the file").or_default() += 1;
+                } else if self.may_list_fewer(host) && self.choices.chance(100) {
+                    let missing = (host + 1 + self.choices.index(self.hosts - 1)) % self.hosts;
+                    let mut others = self.voters.clone();
+                    others.retain(|id| *id != missing + 1);
+                    let voters = (!others.is_empty()).then_some(others);
+                    let missing = voters.is_some().then_some(missing);
+                    self.configure_without(missing, host, self.lease_ms, voters.as_deref())?;
+                    *self.acts.entry("a member is not in the file").or_default() += 1;
                 } else {
                     self.configure(host, self.lease_ms, None)?;
                 }
@@ -400,6 +419,7 @@ impl World<'_> {
                     | Act::Suspend(_)
                     | Act::SuspendAll
                     | Act::CutOff(_)
+                    | Act::CutLinks(_)
                     | Act::CutPower(_)
                     | Act::LoseState(_)
                     | Act::EndAgent(_)
@@ -417,7 +437,7 @@ impl World<'_> {
             clocks.realtime -= off;
             clocks.disk_error = 0;
             self.configure(host, self.lease_ms, None)?;
-            if self.runs_with[host] != self.lease_ms {
+            if self.runs_with[host] != self.lease_ms || self.runs_lacking.contains(&host) {
                 self.act(Act::EndAgent(host))?;
             }
         }

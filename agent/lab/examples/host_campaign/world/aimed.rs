@@ -46,6 +46,20 @@ impl World<'_> {
         }
     }
 
+    /// Cuts off a host in a part; the name of that.
+    pub(super) fn cut_links(&mut self, host: usize) -> &'static str {
+        let way = self.choices.index(3);
+        let one = (host + 1 + self.choices.index(self.hosts - 1)) % self.hosts;
+        let others = (0..self.hosts).filter(|other| *other != host);
+        let cut = &mut self.scheduler.network.cut;
+        match way {
+            0 => cut.extend(others.map(|other| (host, other))),
+            1 => cut.extend(others.map(|other| (other, host))),
+            _ => cut.extend([(host, one), (one, host)]),
+        }
+        ["mute", "deaf", "two do not reach each other"][way]
+    }
+
     /// The guardian of a host's runner.
     pub(super) fn guardian(&self, host: usize) -> Option<u32> {
         let runner = self.runner(host)?;

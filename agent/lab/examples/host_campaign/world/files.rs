@@ -71,6 +71,21 @@ impl World<'_> {
         lease_ms: u64,
         voters: Option<&[usize]>,
     ) -> Result<()> {
+        self.configure_without(None, host, lease_ms, voters)
+    }
+
+    /// The same; the file does not list that member.
+    pub(super) fn configure_without(
+        &mut self,
+        missing: Option<usize>,
+        host: usize,
+        lease_ms: u64,
+        voters: Option<&[usize]>,
+    ) -> Result<()> {
+        match missing {
+            Some(_) => self.files_lack.insert(host),
+            None => self.files_lack.remove(&host),
+        };
         self.files_list[host] = voters.unwrap_or(&self.voters).to_vec();
         let voters = match voters {
             // As where the key is left out.
@@ -87,7 +102,7 @@ impl World<'_> {
             "{sealing}\nlease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n{voters}\
              [group]\nname = \"shop\"\n"
         );
-        for member in 0..self.hosts {
+        for member in (0..self.hosts).filter(|member| Some(*member) != missing) {
             let (id, address) = (member + 1, address(member));
             text += &format!("[[member]]\nid = {id}\naddress = \"{address}\"\n");
         }
@@ -110,6 +125,10 @@ impl World<'_> {
         let pid = self.scheduler.start(host, &mut command)?;
         self.agents.insert(host, pid);
         self.runs_with[host] = self.files_say[host];
+        match self.files_lack.contains(&host) {
+            true => self.runs_lacking.insert(host),
+            false => self.runs_lacking.remove(&host),
+        };
         self.runs_with_voters[host] = self.files_list[host].clone();
         Ok(())
     }
@@ -149,6 +168,7 @@ impl World<'_> {
         let longest = if is_long { 12_000 } else { 3_000 };
         let stay = (20 + self.choices.below(longest)).to_string();
         let mut patience = None;
+        let mut garbles = false;
         let mut command;
         if is_runner {
             let manner = match self.kind {
@@ -184,6 +204,12 @@ impl World<'_> {
                 .arg("enters")
                 .arg(self.file(host, "socket"))
                 .args(["x", &times, &stay]);
+            // Its agent cuts it off, which it may be slow to notice.
+            garbles = self.is_troubled && self.choices.chance(50);
+            if garbles {
+                command.arg("--garbles");
+                *self.acts.entry("a program garbles").or_default() += 1;
+            }
         }
         let pid = self.scheduler.start(host, &mut command)?;
         if let Some(patience) = patience {
@@ -203,6 +229,7 @@ impl World<'_> {
             host,
             is_runner,
             is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
+            garbles,
         };
         self.clients.insert(pid, client);
         Ok(())

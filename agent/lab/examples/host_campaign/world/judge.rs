@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{COMMAND, Result, WAKING};
+use crate::page::NEVER;
+use crate::program::told;
 use crate::scheduler::BEGIN;
 
 /// A program or a command that holds the lock.
@@ -20,6 +22,8 @@ pub(super) struct Judge {
     /// Programs and commands that entered, on each host.
     pub(super) entries: Vec<[u64; 2]>,
     fence: u64,
+    /// Whether the last holder, a program, has ended inside.
+    has_died_inside: bool,
 }
 
 impl Judge {
@@ -28,6 +32,7 @@ impl Judge {
             inside: BTreeMap::new(),
             entries: vec![[0; 2]; hosts],
             fence: 0,
+            has_died_inside: false,
         }
     }
 
@@ -43,6 +48,30 @@ impl Judge {
 
     pub(super) fn left(&mut self, pid: u32) {
         self.inside.remove(&pid);
+    }
+
+    /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. A
+    /// runner tells how its command has ended.
+    pub(super) fn ended(&mut self, pid: u32) {
+        if let Some(inside) = self.inside.remove(&pid) {
+            self.has_died_inside |= !inside.is_command && inside.is_valid;
+        }
+    }
+
+    /// The programs whose guards have said that the lock is lost.
+    pub(super) fn lost(&self) -> impl Iterator<Item = u32> {
+        let inside = self.inside.iter();
+        inside
+            .filter(|(_, inside)| !inside.is_valid)
+            .map(|(pid, _)| *pid)
+    }
+
+    /// Those that have not.
+    pub(super) fn valid(&self) -> impl Iterator<Item = u32> {
+        let inside = self.inside.iter();
+        inside
+            .filter(|(_, inside)| inside.is_valid)
+            .map(|(pid, _)| *pid)
     }
 
     /// What a program's guard says.
@@ -92,6 +121,52 @@ impl Judge {
             let at = (now - BEGIN) as f64 / 1e9;
             let what = format!("two inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
             return Err(what.into());
+        }
+        Ok(())
+    }
+
+    /// When somebody is inside whose host's last lease is over, as `leases_end` has it.
+    pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &[u64]) -> u64 {
+        let inside = self.inside.values();
+        let inside = inside.filter(|inside| inside.is_valid && !sleeps(inside.host));
+        let due = inside.map(|inside| {
+            let grace = if inside.is_command { WAKING } else { 0 };
+            leases_end[inside.host] + grace
+        });
+        due.min().unwrap_or(NEVER)
+    }
+
+    /// Fails if a guard is valid, or a command runs, though the last lease is over that its host can have.
+    pub(super) fn check_leases(
+        &self,
+        now: u64,
+        sleeps: impl Fn(usize) -> bool,
+        woke: &[u64],
+        leases_end: &[u64],
+    ) -> Result<()> {
+        for (pid, inside) in self.inside.iter().filter(|(_, inside)| inside.is_valid) {
+            let host = inside.host;
+            let (what, over) = match inside.is_command {
+                true => ("command", leases_end[host].max(woke[host]) + WAKING),
+                false => ("the guard of program", leases_end[host]),
+            };
+            if now > over && !sleeps(host) {
+                let since = (now - leases_end[host]) as f64 / 1e9;
+                let what = format!(
+                    "{what} {pid} of host {host} goes on {since:.3} s after the last lease"
+                );
+                return Err(what.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if an entry after a holder that has ended inside is not told of that. `how` it has entered.
+    pub(super) fn check_previous_owner(&mut self, pid: u32, how: u64) -> Result<()> {
+        let has_died = std::mem::take(&mut self.has_died_inside);
+        let is_valid = self.inside.get(&pid).is_some_and(|inside| inside.is_valid);
+        if has_died && is_valid && how == told::AFTER_CLEAN {
+            return Err(format!("a holder ended inside, and program {pid} is not told").into());
         }
         Ok(())
     }

@@ -44,10 +44,15 @@ impl World<'_> {
         let is_remembered = (0..self.hosts).any(|host| self.clusters.of(host).is_some());
         // Where nobody remembers it, the group is new.
         if let Some(cluster) = remembered.filter(|_| is_remembered) {
-            self.abandons = Some(cluster.to_string());
+            self.abandon(cluster.to_string());
             self.plan(found_out_at, Act::Recover);
         }
         Ok(())
+    }
+
+    fn abandon(&mut self, cluster: String) {
+        self.has_abandoned.insert(cluster.clone());
+        self.abandons = Some(cluster);
     }
 
     /// Ends the agents of all voters that the files list, and has each forget its cluster.
@@ -137,7 +142,8 @@ impl World<'_> {
             .any(|its| its.text.contains("distlock recover"));
         let mut clusters = statuses.iter().filter_map(|its| its.cluster());
         if let Some(cluster) = clusters.next() {
-            self.abandons = Some(cluster.to_owned());
+            let cluster = cluster.to_owned();
+            self.abandon(cluster);
         }
         if !is_told || self.abandons.is_none() {
             let cluster = &self.abandons;

@@ -174,6 +174,9 @@ impl World<'_> {
                 Some(acts) => acts,
                 None => return Ok(()),
             },
+            Mishap::CutOff if self.choices.chance(400) => {
+                (Act::CutLinks(host), Some(Act::Connect(host)))
+            }
             other => outage(other, host, agent),
         };
         // Of what has to end a command only the agent stands still, or all do.

@@ -1,5 +1,5 @@
 use std::os::unix::process::CommandExt;
-use std::process::{self, Command};
+use std::process::{self, Child, Command};
 
 use mio::Poll;
 use nix::unistd::geteuid;
@@ -13,6 +13,28 @@ use crate::runtime::shared::alone;
 use crate::runtime::shared::entry::Sink;
 use crate::runtime::warnings::Warnings;
 
+/// A command that does nothing, and ends with its test.
+struct Idle(Child);
+
+impl Idle {
+    fn start() -> Self {
+        Self(
+            Command::new("sleep")
+                .arg("600")
+                .process_group(0)
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// What has the lifeline open is a process that the agent cannot end: here, this test.
 #[test]
 fn what_stays_though_the_command_was_killed_is_told() {
@@ -22,14 +44,13 @@ fn what_stays_though_the_command_was_killed_is_told() {
         let poll = Poll::new().unwrap();
         let (directory, _) = LifelineDir::open(place.path()).unwrap();
         let mut lifelines = Lifelines::new(directory);
-        let mut command = Command::new("sleep");
-        let mut command = command.arg("600").process_group(0).spawn().unwrap();
+        let command = Idle::start();
         let (client, id) = (ClientId(1), 1);
         let mut lifeline = lifelines.make(geteuid().as_raw()).unwrap();
         let (writer, _) = lifeline.ends().unwrap();
         // Its runner may be gone before the agent has read of the command.
         let runner = if is_known { process::id() } else { 1 };
-        lifeline.set_command(command.id(), runner);
+        lifeline.set_command(command.0.id(), runner);
         assert_eq!(lifeline.has_command(), is_known);
 
         let mut core = agent.shared.lock_core();
@@ -60,15 +81,50 @@ fn what_stays_though_the_command_was_killed_is_told() {
                 clock::sleep(LOOK);
             }
         });
-        command.kill().unwrap();
-        command.wait().unwrap();
         let told = told.lock().unwrap();
         assert_eq!(told.lines().count(), 1, "{told}");
         assert!(told.starts_with("lock printer stays taken"), "{told}");
-        let of_command = format!("what the command {} has", command.id());
+        let of_command = format!("what the command {} has", command.0.id());
         assert_eq!(told.contains(&of_command), is_known, "{told}");
         let path = told.split_whitespace().find(|word| word.starts_with('/'));
         assert!(std::path::Path::new(path.unwrap()).exists(), "{told}");
         drop(writer);
     }
+}
+
+#[test]
+fn an_agent_that_ends_with_its_session_tells_once_of_what_it_cannot_end() {
+    let lease = Duration::from_millis(500);
+    let place = tempfile::tempdir().unwrap();
+    let (directory, _) = LifelineDir::open(place.path()).unwrap();
+    let lifelines = Lifelines::new(directory);
+    let commands = [Idle::start(), Idle::start()];
+    // What the second command has started is this test.
+    let mut writers = Vec::new();
+    let those: Vec<_> = commands
+        .iter()
+        .map(|command| {
+            let mut lifeline = lifelines.make(geteuid().as_raw()).unwrap();
+            writers.push(lifeline.ends().unwrap().0);
+            lifeline.set_command(command.0.id(), process::id());
+            lifeline
+        })
+        .collect();
+    drop(writers.remove(0));
+    let warnings = Warnings::default();
+    let told = Arc::clone(&warnings.told);
+    let start = clock::now();
+    let mut rounds = 0;
+    subscriber::with_default(warnings, || {
+        end_all(those, start + lease, lease, || rounds += 1);
+    });
+    assert!(clock::now() >= start + lease);
+    assert!(rounds > 1, "the rest of the agent goes on meanwhile");
+    let told = told.lock().unwrap();
+    let begin = format!(
+        "a lock was lost: what the command {} has started still runs;",
+        commands[1].0.id()
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.starts_with(&begin), "{told}");
 }

@@ -126,6 +126,33 @@ impl CoreGuard<'_> {
         }
     }
 
+    /// Tells the operator which of the voters that this member remembers have no address here.
+    pub(crate) fn tell_of_unlisted_voters(&mut self) {
+        if let Some(members) = self.core.members() {
+            let voters = members.node.quorum(clock::now()).voters;
+            self.tell_of_unlisted(&voters);
+        }
+    }
+
+    /// Tells the operator which of these have no address here, though they vote, or are in a view: this member and
+    /// that one do not hear each other.
+    pub(in crate::runtime::shared) fn tell_of_unlisted(&mut self, members: &[NodeId]) {
+        let Some(its) = self.core.members_mut().map(|its| &mut its.membership) else {
+            return;
+        };
+        for &node in members {
+            if !its.present.contains_key(&node) && its.unlisted.insert(node) {
+                tracing::warn!(
+                    event = "member-unlisted",
+                    member = node.as_u16(),
+                    "as far as this host knows member {node} is in the group, and its file does not list \
+                     that one: the two do not hear each other, and the group goes on without one of them; \
+                     list all members, as the files of other hosts do, and start this agent again"
+                );
+            }
+        }
+    }
+
     /// Only the files say who is a member.
     pub(crate) fn refuse_change(&mut self) {
         let members = self.core.members_mut();
