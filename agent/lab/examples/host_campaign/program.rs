@@ -21,6 +21,8 @@ pub(crate) mod told {
     pub(crate) const STATE: u64 = 3;
     /// What a program has given back was lost.
     pub(crate) const LOST: u64 = 4;
+    /// Its agent is about to cut it off.
+    pub(crate) const GARBLED: u64 = 5;
     /// How something has entered: a program, by whether the last owner has ended inside; or a command.
     pub(crate) const AFTER_CLEAN: u64 = 0;
     pub(crate) const AS_COMMAND: u64 = 1;
@@ -83,6 +85,7 @@ pub(crate) fn enters(
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if garbles && entry == 1 {
             garble(socket)?;
+            tell(told::GARBLED, 0, 0);
         }
         thread::sleep(some(stay));
         tell(told::LEAVES, 0, 0);

@@ -623,6 +623,15 @@ impl World<'_> {
                 }
                 self.trouble_inside(pid, host, kind);
             }
+            // It mostly stands still before it can notice.
+            Event::Told {
+                pid,
+                words: [told::GARBLED, ..],
+            } if self.is_troubled && self.choices.chance(800) => {
+                self.stop(pid);
+                let until = self.within_leases(2);
+                self.plan(until, Act::Continue(pid));
+            }
             Event::Told {
                 pid,
                 words: [told::LOST, ..],
