@@ -31,18 +31,16 @@ pub(crate) fn paragraph(status: &Status) -> String {
     text + &founding + &file + &unlisted(status)
 }
 
-/// The voters that this host's file should list, and does not.
+/// The members that this host's file should list, and does not.
 fn unlisted(status: &Status) -> String {
-    let is_listed = |id: &u16| status.members.iter().any(|member| member.id == *id);
-    let voters = status.quorum.voters.iter().copied();
-    let unlisted: Vec<u16> = voters.filter(|id| !is_listed(id)).collect();
+    let unlisted = &status.quorum.unlisted;
     if unlisted.is_empty() {
         return String::new();
     }
     format!(
         "This host's file does not list {}: nothing is heard from there. List all members, as \
          the files of other hosts do, and start this agent again.\n",
-        named(&unlisted)
+        named(unlisted)
     )
 }
 
@@ -178,14 +176,14 @@ mod tests {
     use super::*;
 
     fn status(ok: bool, missing: &[u16], state_lost: &[u16], founded: bool) -> Status {
-        let member = |id| MemberStatus {
-            id,
+        let member = MemberStatus {
+            id: 1,
             address: String::new(),
             state: MemberState::Alive,
             detail: String::new(),
         };
         Status {
-            members: (1..=3).map(member).collect(),
+            members: vec![member],
             quorum: QuorumStatus {
                 ok,
                 voters: vec![1, 2, 3],
@@ -205,7 +203,7 @@ mod tests {
         let weak = paragraph(&status(true, &[3], &[], true));
         assert_eq!(weak, "Quorum: members 1, 2, 3 vote; member 3 is silent.\n");
         let mut unlisted = status(true, &[3], &[], true);
-        unlisted.members.truncate(2);
+        unlisted.quorum.unlisted = vec![3];
         let unlisted = paragraph(&unlisted);
         assert!(
             unlisted.ends_with("start this agent again.\n")
@@ -232,7 +230,6 @@ mod tests {
         let told = |voters: &[u16], members: u16| {
             let mut status = status(true, &[], &[], true);
             let mut member = status.members.remove(0);
-            status.members.clear();
             status.members.extend((1..=members).map(|id| {
                 member.id = id;
                 member.clone()

@@ -69,7 +69,7 @@ fn a_file_that_leaves_a_member_out_is_told_of() {
     let _agent = AgentProcess::start_with_log(&mut command, File::create(&log).expect("a file"));
     eventually("it is told", || {
         let told = fs::read_to_string(&log).expect("the log");
-        told.contains("member 3 is in the group, and its file does not list that one")
+        told.contains("member 3 is in the group, but this host's file does not list it")
     });
     let told = stdout(&output(&mut group.client(1, ["status"])));
     assert!(told.contains("file does not list member 3: "), "{told}");

@@ -50,6 +50,7 @@ fn full() -> Status {
             founded: false,
             cluster: "38b669a732808af3".to_owned(),
             file_voters: vec![1, 3],
+            unlisted: vec![4],
             founding: Some(founding),
         },
         epoch: 7,

@@ -867,11 +867,13 @@ static int disk_fails(int fd, int is_sync)
     return 1;
 }
 
-/* The same of a name, which may take room. */
-static int directory_fails(int takes_room)
+/* The same of a name in the agent's state, which may take room. */
+static int directory_fails(const char *path, int takes_room)
 {
     uint32_t error = is_simulated() ? page->hosts[host].disk_error : 0;
     if (!error || page->hosts[host].fails_at_sync_only || (error == ENOSPC && !takes_room))
+        return 0;
+    if (!strstr(path, "/state/"))
         return 0;
     errno = (int)error;
     return 1;
@@ -1143,28 +1145,35 @@ int fdatasync(int fd)
     return synced(fd, SYS_fdatasync);
 }
 
-#define NAMES(name, call, takes_room, params, ...) \
+#define NAMES(name, call, path, takes_room, params, ...) \
     int name params \
     { \
         point(); \
-        if (directory_fails(takes_room)) \
+        if (directory_fails(path, takes_room)) \
             return -1; \
         stir(); \
         return (int)result(SYS(call, __VA_ARGS__)); \
     }
-NAMES(rename, SYS_rename, 0, (const char *one, const char *other), one, other)
-NAMES(renameat, SYS_renameat, 0, (int dir, const char *one, int to, const char *other), dir, one, to, other)
-NAMES(renameat2, SYS_renameat2, 0, (int dir, const char *one, int to, const char *other, unsigned flags),
+NAMES(rename, SYS_rename, one, 0, (const char *one, const char *other), one, other)
+NAMES(renameat, SYS_renameat, one, 0, (int dir, const char *one, int to, const char *other), dir, one, to, other)
+NAMES(renameat2, SYS_renameat2, one, 0, (int dir, const char *one, int to, const char *other, unsigned flags),
       dir, one, to, other, flags)
-NAMES(unlink, SYS_unlink, 0, (const char *path), path)
-NAMES(unlinkat, SYS_unlinkat, 0, (int dir, const char *path, int flags), dir, path, flags)
-NAMES(mkdir, SYS_mkdir, 1, (const char *path, mode_t mode), path, mode)
-NAMES(mkdirat, SYS_mkdirat, 1, (int dir, const char *path, mode_t mode), dir, path, mode)
+NAMES(unlink, SYS_unlink, path, 0, (const char *path), path)
+NAMES(unlinkat, SYS_unlinkat, path, 0, (int dir, const char *path, int flags), dir, path, flags)
+NAMES(mkdir, SYS_mkdir, path, 1, (const char *path, mode_t mode), path, mode)
+NAMES(mkdirat, SYS_mkdirat, path, 1, (int dir, const char *path, mode_t mode), dir, path, mode)
+NAMES(mkfifo, SYS_mknod, path, 1, (const char *path, mode_t mode), path, mode | S_IFIFO, 0)
+NAMES(mkfifoat, SYS_mknodat, path, 1, (int dir, const char *path, mode_t mode), dir, path, mode | S_IFIFO, 0)
 
 int ftruncate(int fd, off_t len)
 {
+    struct stat about;
     point();
-    return disk_fails(fd, 0) ? -1 : (int)result(SYS(SYS_ftruncate, fd, len));
+    /* A disk that is full has room for less. */
+    int grows = fstat(fd, &about) || len > about.st_size;
+    if (disk_fails(fd, 0) && (grows || errno != ENOSPC))
+        return -1;
+    return (int)result(SYS(SYS_ftruncate, fd, len));
 }
 
 int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
@@ -1173,7 +1182,7 @@ int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
 static int opens(int dir, const char *path, int flags, mode_t mode)
 {
     point();
-    if (flags & O_CREAT && directory_fails(1))
+    if (flags & O_CREAT && SYS(SYS_faccessat, dir, path, F_OK) && directory_fails(path, 1))
         return -1;
     const char *own = getenv("DISTLOCK_SIMULATED_BOOT");
     if (is_simulated() && own && !strcmp(path, "/proc/sys/kernel/random/boot_id"))

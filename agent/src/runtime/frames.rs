@@ -20,7 +20,7 @@ use crate::runtime::api::status::Status;
 use crate::runtime::os::clock::Reading;
 use crate::runtime::os::fd_passing;
 
-const VERSION: u8 = 13;
+const VERSION: u8 = 14;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most 1 KiB.
 pub const MAX_TO_AGENT: usize = 8 * 1024;

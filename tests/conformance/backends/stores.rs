@@ -75,7 +75,7 @@ impl Place {
 
     fn new(scheme: &str, path: &str, server: Server) -> Self {
         Self {
-            // By a name, which has to be looked up.
+            // By a name, which has to be looked up, and mostly is ::1 as well, where the server is not.
             at: format!("{scheme}localhost:{}{path}", server.port),
             state: tempfile::tempdir().unwrap(),
             _server: server,

@@ -1,8 +1,8 @@
 //! What a power cut leaves of a host's files: all that was synced, and of the rest some.
 //!
 //! A file has the content of its last fsync(2), or more of what was written since: all, or a first part, behind
-//! which there may be zeros. What could not be synced is not synced by a later fsync either, unless it is written
-//! again: it counts as clean ("Can Applications Recover from fsync Failures?", ATC 2020, section 3).
+//! which there may be zeros. What could not be synced is not synced by a later fsync either, unless the file has
+//! other content by then: it counts as clean ("Can Applications Recover from fsync Failures?", ATC 2020, section 3).
 //! A directory has the names that it had at its last fsync; a name that came or went since may have
 //! come or gone, or not (POSIX fsync; "All file systems are not created equal", OSDI 2014, section 3).
 

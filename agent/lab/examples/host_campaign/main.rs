@@ -6,9 +6,9 @@
 //!     --program target/release/distlock --seeds 0..100
 //! ```
 //!
-//! `hosts/shim.c` is loaded into each process. Of all their threads one runs at a time, and every call of
-//! the system is a place where it may have to stand still: which one runs, for how long, what becomes of
-//! datagrams and what befalls hosts and processes is chosen from the seed.
+//! `hosts/shim.c` is loaded into each process. Of all their threads one runs at a time, and every call that
+//! waits, sends, receives, reads, or changes a file is a place where it may have to stand still: which one
+//! runs, for how long, what becomes of datagrams and what befalls hosts and processes is chosen from the seed.
 
 mod disk;
 mod kernel;

@@ -25,8 +25,8 @@ pub(crate) struct Network {
     pub(crate) delay: Duration,
     /// The hosts that nothing reaches, and from which nothing comes.
     pub(crate) cut_off: BTreeSet<usize>,
-    /// From which host nothing reaches which other.
-    pub(crate) cut: BTreeSet<(usize, usize)>,
+    /// From which host nothing reaches which other, and which host that is undone with.
+    pub(crate) cut: BTreeMap<(usize, usize), usize>,
     /// When each datagram under way arrives, and its number.
     arrivals: BinaryHeap<Reverse<(u64, u64)>>,
     under_way: BTreeMap<u64, Datagram>,
@@ -48,7 +48,7 @@ impl Network {
             late: 0,
             delay: Duration::from_micros(100),
             cut_off: BTreeSet::new(),
-            cut: BTreeSet::new(),
+            cut: BTreeMap::new(),
             arrivals: BinaryHeap::new(),
             under_way: BTreeMap::new(),
             sent: 0,
@@ -61,7 +61,7 @@ impl Network {
         let (from, to) = (datagram.host, host_of(&datagram));
         if from != to {
             let is_cut_off = [from, to].iter().any(|host| self.cut_off.contains(host));
-            if is_cut_off || self.cut.contains(&(from, to)) || choices.chance(self.lost) {
+            if is_cut_off || self.cut.contains_key(&(from, to)) || choices.chance(self.lost) {
                 return;
             }
             if choices.chance(self.late) {
@@ -86,7 +86,16 @@ impl Network {
     /// From now on what this host sends arrives, and what is sent to it.
     pub(crate) fn connect(&mut self, host: usize) {
         self.cut_off.remove(&host);
-        self.cut.retain(|(from, to)| ![*from, *to].contains(&host));
+        self.cut.retain(|_, with| *with != host);
+    }
+
+    /// Whether none of its requests can be answered.
+    pub(crate) fn is_cut_off(&self, host: usize, hosts: usize) -> bool {
+        let mut others = (0..hosts).filter(|other| *other != host);
+        let is_cut = |from, to| self.cut.contains_key(&(from, to));
+        self.cut_off.contains(&host)
+            || others.clone().all(|other| is_cut(host, other))
+            || others.all(|other| is_cut(other, host))
     }
 
     /// When the next datagram arrives.

@@ -113,7 +113,7 @@ pub(crate) fn enters(
 fn garble(socket: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let fd = entry?.file_name().to_string_lossy().parse::<i32>();
-        // SAFETY: it is not closed here, and whatever it is of, it is only asked for its peer's name.
+        // SAFETY: it is not closed here, and whatever else it is of, it is only asked for its peer's name.
         let stream = fd.map(|fd| ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) }));
         let is_to_agent = |stream: &UnixStream| {
             let peer = stream.peer_addr();

@@ -37,6 +37,7 @@ pub(crate) enum Event {
         host: usize,
         /// What it has ended with, if no signal has ended it.
         code: Option<i32>,
+        signal: Option<Signal>,
         /// Whether the world has killed it.
         is_killed: bool,
     },
@@ -102,6 +103,8 @@ pub(crate) struct Scheduler {
     /// Until when each host's disk takes at least, if it stalls.
     pub(crate) stalled_until: [u64; HOSTS],
     pub(crate) processes: BTreeMap<u32, Process>,
+    /// How some have ended of which it was not noted yet.
+    reaped: BTreeMap<u32, WaitStatus>,
     /// Those that are to stop, and where.
     midway: BTreeMap<u32, Midway>,
     /// Until when the first thread of each process is not run: others of it may be.
@@ -150,6 +153,7 @@ impl Scheduler {
             stalled_until: [0; HOSTS],
             network: Network::new().map_err(system("the network"))?,
             processes: BTreeMap::new(),
+            reaped: BTreeMap::new(),
             midway: BTreeMap::new(),
             late: BTreeMap::new(),
             looked: [NEVER; SLOTS],
@@ -270,23 +274,33 @@ impl Scheduler {
                 self.hosts[process.host].generation += 1;
                 self.forget(pid, None);
                 let child = Pid::from_raw(pid as i32);
-                let status = waitpid(child, Some(WaitPidFlag::WNOHANG));
+                let status = match self.reaped.remove(&pid) {
+                    Some(status) => Ok(status),
+                    None => waitpid(child, Some(WaitPidFlag::WNOHANG)),
+                };
                 self.note(format_args!("process {pid} has ended: {status:?}"));
-                let code = match status {
-                    Ok(WaitStatus::Exited(_, code)) => Some(code),
-                    _ => None,
+                let (code, signal) = match status {
+                    Ok(WaitStatus::Exited(_, code)) => (Some(code), None),
+                    Ok(WaitStatus::Signaled(_, signal, _)) => (None, Some(signal)),
+                    // The child of another.
+                    _ => (None, None),
                 };
                 events.push(Event::Ended {
                     pid,
                     host: process.host,
                     code,
+                    signal,
                     is_killed: false,
                 });
             }
             // Those whose parent is gone are children of this process.
             while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                if status == WaitStatus::StillAlive {
-                    break;
+                match status.pid().map(|pid| pid.as_raw() as u32) {
+                    None => break,
+                    Some(pid) if self.processes.contains_key(&pid) => {
+                        self.reaped.insert(pid, status);
+                    }
+                    Some(_) => {}
                 }
             }
         }

@@ -22,13 +22,14 @@ use std::time::Duration;
 use distlock_lab::choices::Choices;
 use distlock_protocol::{Affiliation, Algorithm};
 use nix::mount::{MsFlags, mount};
+use nix::sys::signal::Signal;
 
 use crate::disk::Disk;
 use crate::outcome::Outcome;
 use crate::program::told;
 use acts::{Act, Operator};
 use clusters::Clusters;
-use judge::Judge;
+use judge::{Judge, Leases};
 use recovery::Recovery;
 pub(crate) use trouble::Trouble;
 
@@ -119,8 +120,9 @@ struct World<'a> {
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
-    /// When the last lease is over that each host's member can have.
-    leases_end: Vec<u64>,
+    leases_end: Leases,
+    /// The process that was each host's member last.
+    members: Vec<Option<u32>>,
     /// The same of voters.
     files_list: Vec<Vec<usize>>,
     runs_with_voters: Vec<Vec<usize>>,
@@ -217,7 +219,8 @@ pub(crate) fn play(
         kind: trouble.unwrap_or(chosen),
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
-        leases_end: vec![0; hosts],
+        leases_end: Leases::new(),
+        members: vec![None; hosts],
         files_list: vec![Vec::new(); hosts],
         runs_with_voters: vec![Vec::new(); hosts],
         files_lack: BTreeSet::new(),
@@ -554,7 +557,10 @@ impl World<'_> {
                 Event::Told {
                     pid,
                     words: [told::STATE, is_valid, _],
-                } => self.judge.says(pid, is_valid == 1),
+                } => {
+                    let now = self.scheduler.now();
+                    self.judge.says(now, pid, is_valid == 1);
+                }
                 other => self.note(&other)?,
             }
         }
@@ -576,16 +582,21 @@ impl World<'_> {
         let Some((pid, host)) = self.scheduler.last.take() else {
             return;
         };
-        // The runner that is a member is one of several processes.
-        let is_member = self.agents.get(&host) == Some(&pid) || self.agentless == Some(host);
-        let network = &self.scheduler.network;
-        if is_member && (!network.cut_off.contains(&host) || self.may_vote_alone()) {
+        let is_agent = self.agents.get(&host) == Some(&pid);
+        let is_member =
+            is_agent || (self.agentless == Some(host) && self.runner(host) == Some(pid));
+        if is_member {
+            self.members[host] = Some(pid);
+        }
+        let is_heard = !self.scheduler.network.is_cut_off(host, self.hosts);
+        if is_member && (is_heard || self.may_vote_alone()) {
             let lease_ms = match self.agentless {
                 Some(agentless) if agentless == host => LONGEST_LEASE_MS,
                 _ => self.runs_with[host],
             };
             let end = self.scheduler.now() + is_over_after(lease_ms);
-            self.leases_end[host] = self.leases_end[host].max(end);
+            let known = self.leases_end.entry(pid).or_default();
+            *known = end.max(*known);
         }
     }
 
@@ -611,7 +622,7 @@ impl World<'_> {
             } => {
                 let host = self.scheduler.processes[&pid].host;
                 let kind = usize::from(how == told::AS_COMMAND);
-                self.judge.entered(pid, host, kind);
+                self.judge.entered(pid, host, self.members[host], kind);
                 if kind == COMMAND {
                     self.excuse(|client| client.is_runner && client.host == host);
                 }
@@ -662,10 +673,11 @@ impl World<'_> {
                 pid,
                 host,
                 code,
+                signal,
                 is_killed,
             } => {
                 if !is_killed {
-                    self.check_end(pid, host, code)?;
+                    self.check_end(pid, host, code, signal)?;
                 }
                 if let Some(change) = self.changes.remove(&pid)
                     && code == Some(0)
@@ -673,7 +685,11 @@ impl World<'_> {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.recovered(pid, code == Some(0));
-                self.judge.ended(pid);
+                let is_runner = self
+                    .clients
+                    .get(&pid)
+                    .is_some_and(|client| client.is_runner);
+                self.judge.ended(pid, is_runner);
                 // When it ends in order it has left that to its guardian.
                 if let Some(guardian) = self.alone.remove(&pid) {
                     self.act(Act::Continue(guardian))?;
@@ -724,7 +740,13 @@ impl World<'_> {
     }
 
     /// Fails if a process that nobody has killed ends as none should.
-    fn check_end(&self, pid: u32, host: usize, code: Option<i32>) -> Result<()> {
+    fn check_end(
+        &self,
+        pid: u32,
+        host: usize,
+        code: Option<i32>,
+        signal: Option<Signal>,
+    ) -> Result<()> {
         let client = self.clients.get(&pid);
         let what = match client {
             _ if self.agents.get(&host) == Some(&pid) => "agent",
@@ -735,7 +757,7 @@ impl World<'_> {
         };
         // It may not have begun to listen to that.
         let has_crashed = match code {
-            None => !self.told_to_end.contains(&pid),
+            None => signal != Some(Signal::SIGTERM) || !self.told_to_end.contains(&pid),
             Some(code) => CRASHED.contains(&code),
         };
         let is_unasked = self.is_quiet
@@ -750,7 +772,10 @@ impl World<'_> {
             } else {
                 ""
             };
-            return Err(format!("{when}{what} {pid} of host {host} ends with {code:?}").into());
+            return Err(format!(
+                "{when}{what} {pid} of host {host} ends with {code:?}, {signal:?}"
+            )
+            .into());
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ pub(super) fn prepare(
         event_loop.wait_for(former);
     }
     core.begin(tracer, auditor);
-    core.tell_of_unlisted_voters();
+    core.expect_view();
     let record = core.take_persist();
     core.finish();
     // The first record is written here, so that a failure is the start's.

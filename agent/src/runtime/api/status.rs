@@ -91,6 +91,10 @@ pub struct QuorumStatus {
     /// The voters that this member's file lists, if the group has agreed on others since.
     #[serde(default)]
     pub file_voters: Vec<u16>,
+    /// The members of the group that this member's file does not list, and that were not added: they and this one do
+    /// not hear each other.
+    #[serde(default)]
+    pub unlisted: Vec<u16>,
     /// Before the group begins: what keeps it from that, besides those that are missing.
     #[serde(default)]
     pub founding: Option<FoundingStatus>,
@@ -208,6 +212,7 @@ impl QuorumStatus {
                 .cluster
                 .map_or_else(String::new, |id| id.to_string()),
             file_voters: Vec::new(),
+            unlisted: Vec::new(),
             founding,
         }
     }

@@ -182,6 +182,7 @@ fn quorum() -> QuorumStatus {
         founded: true,
         cluster: "0123456789abcdef".to_owned(),
         file_voters: vec![4],
+        unlisted: vec![5],
         founding: Some(FoundingStatus {
             remember: BTreeMap::from([(5, "c".to_owned())]),
             differ: vec![6],

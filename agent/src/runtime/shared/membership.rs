@@ -34,8 +34,10 @@ pub(crate) struct Membership {
     is_sealed: bool,
     /// Whether a view has said what has changed: the first one tells no news.
     has_read: bool,
-    /// The members whose addresses neither the file nor a view says, as the log has told.
+    /// The members of the group whose addresses neither the file nor a view says, as the log has told.
     unlisted: BTreeSet<NodeId>,
+    /// When to look for such voters, if no view has come until then: views say who was added, and who was removed.
+    look_at: Option<Time>,
     asked: Option<Asked>,
 }
 
@@ -58,6 +60,7 @@ impl Membership {
             is_sealed,
             has_read: false,
             unlisted: BTreeSet::new(),
+            look_at: None,
             asked: None,
         }
     }
@@ -72,9 +75,34 @@ impl Membership {
         !self.overrides.voters.is_empty() && self.overrides.voters != *voters
     }
 
-    /// When a change has taken too long.
+    /// When a change has taken too long, or unlisted voters are to be looked for.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.asked.as_ref().map(|asked| asked.deadline)
+        let change = self.asked.as_ref().map(|asked| asked.deadline);
+        change.into_iter().chain(self.look_at).min()
+    }
+
+    /// Members of the group that this host's file should list, and does not.
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = NodeId> {
+        self.unlisted.iter().copied()
+    }
+
+    /// These are in a view, or vote. Tells the operator which of them have no address here.
+    fn note_members(&mut self, members: &[NodeId]) {
+        self.look_at = None;
+        self.unlisted.retain(|node| members.contains(node));
+        for &node in members {
+            let is_known =
+                self.present.contains_key(&node) || self.overrides.removed.contains(&node);
+            if !is_known && self.unlisted.insert(node) {
+                tracing::warn!(
+                    event = "member-unlisted",
+                    member = node.as_u16(),
+                    "member {node} is in the group, but this host's file does not list it: they do not hear \
+                     each other, and the group goes on without one of them; list all members, as the files of \
+                     other hosts do, and start this agent again"
+                );
+            }
+        }
     }
 
     fn read(&mut self, overrides: MembershipOverrides) {
@@ -175,7 +203,38 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tracing::subscriber;
+
     use super::*;
+    use crate::runtime::warnings::Warnings;
+
+    #[test]
+    fn a_member_that_the_file_leaves_out_is_told_of_as_long_as_it_is_in_the_group() {
+        let node = |id| NodeId::new(id).unwrap();
+        let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
+        let listed = [1, 2].map(|id| (node(id), address(id).parse().unwrap()));
+        let mut membership = Membership::new(listed.into(), false);
+        let warnings = Warnings::default();
+        let told = Arc::clone(&warnings.told);
+        let added = MembershipOverrides::default().with(&Change::Add(node(4), address(4)));
+        membership.read(added.unwrap().with(&Change::Remove(node(5))).unwrap());
+        subscriber::with_default(warnings, || {
+            // One was added, another one removed, and votes until a third takes its place.
+            membership.note_members(&[1, 2, 4, 5].map(node));
+            assert_eq!(*told.lock().unwrap(), "");
+            for members in [&[1, 2, 3][..], &[1, 2, 3], &[1, 2], &[1, 2, 3]] {
+                let members: Vec<_> = members.iter().map(|id| node(*id)).collect();
+                membership.note_members(&members);
+                let unlisted = membership.unlisted().collect::<Vec<_>>();
+                assert_eq!(unlisted, members[2..]);
+            }
+        });
+        let told = told.lock().unwrap();
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert!(told.starts_with("member 3 is in the group, but"), "{told}");
+    }
 
     /// Views have no room for more: whoever asks hears it at once, and not after some leases that no
     /// quorum was there.

@@ -53,9 +53,9 @@ impl World<'_> {
         let others = (0..self.hosts).filter(|other| *other != host);
         let cut = &mut self.scheduler.network.cut;
         match way {
-            0 => cut.extend(others.map(|other| (host, other))),
-            1 => cut.extend(others.map(|other| (other, host))),
-            _ => cut.extend([(host, one), (one, host)]),
+            0 => cut.extend(others.map(|other| ((host, other), host))),
+            1 => cut.extend(others.map(|other| ((other, host), host))),
+            _ => cut.extend([((host, one), host), ((one, host), host)]),
         }
         ["mute", "deaf", "two do not reach each other"][way]
     }

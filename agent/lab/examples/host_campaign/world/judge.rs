@@ -11,10 +11,18 @@ use crate::scheduler::BEGIN;
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     host: usize,
+    /// The member by which it entered: the process of an agent, or of a runner.
+    member: Option<u32>,
     is_command: bool,
-    /// What its guard said last.
+    /// What its guard said last, and when that was.
     is_valid: bool,
+    said_at: u64,
+    /// Whether another has entered since.
+    is_former: bool,
 }
+
+/// When the last lease is over that each member can have had, by its process.
+pub(super) type Leases = BTreeMap<u32, u64>;
 
 /// Sees every entry, and what guards say, in true time.
 pub(super) struct Judge {
@@ -36,12 +44,18 @@ impl Judge {
         }
     }
 
-    pub(super) fn entered(&mut self, pid: u32, host: usize, kind: usize) {
+    pub(super) fn entered(&mut self, pid: u32, host: usize, member: Option<u32>, kind: usize) {
         self.entries[host][kind] += 1;
+        for former in self.inside.values_mut() {
+            former.is_former = true;
+        }
         let inside = Inside {
             host,
+            member,
             is_command: kind == COMMAND,
             is_valid: true,
+            said_at: 0,
+            is_former: false,
         };
         self.inside.insert(pid, inside);
     }
@@ -50,12 +64,13 @@ impl Judge {
         self.inside.remove(&pid);
     }
 
-    /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. A
-    /// runner tells how its command has ended.
-    pub(super) fn ended(&mut self, pid: u32) {
+    /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. How a
+    /// command has ended its runner tells; and a runner may have been the next holder, without a command.
+    pub(super) fn ended(&mut self, pid: u32, is_runner: bool) {
         if let Some(inside) = self.inside.remove(&pid) {
-            self.has_died_inside |= !inside.is_command && inside.is_valid;
+            self.has_died_inside |= !inside.is_command && inside.is_valid && !inside.is_former;
         }
+        self.has_died_inside &= !is_runner;
     }
 
     /// The programs whose guards have said that the lock is lost.
@@ -75,9 +90,9 @@ impl Judge {
     }
 
     /// What a program's guard says.
-    pub(super) fn says(&mut self, pid: u32, is_valid: bool) {
+    pub(super) fn says(&mut self, now: u64, pid: u32, is_valid: bool) {
         if let Some(inside) = self.inside.get_mut(&pid) {
-            inside.is_valid = is_valid;
+            (inside.is_valid, inside.said_at) = (is_valid, now);
         }
     }
 
@@ -125,33 +140,38 @@ impl Judge {
         Ok(())
     }
 
-    /// When somebody is inside whose host's last lease is over, as `leases_end` has it.
-    pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &[u64]) -> u64 {
+    /// When somebody is inside whose member's last lease is over, as `leases_end` has it.
+    pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &Leases) -> u64 {
         let inside = self.inside.values();
         let inside = inside.filter(|inside| inside.is_valid && !sleeps(inside.host));
         let due = inside.map(|inside| {
             let grace = if inside.is_command { WAKING } else { 0 };
-            leases_end[inside.host] + grace
+            let end = inside.member.and_then(|member| leases_end.get(&member));
+            end.map_or(NEVER, |end| end + grace)
         });
         due.min().unwrap_or(NEVER)
     }
 
-    /// Fails if a guard is valid, or a command runs, though the last lease is over that its host can have.
+    /// Fails if a guard was valid, or a command runs, though the last lease is over that its member can have had.
     pub(super) fn check_leases(
         &self,
         now: u64,
         sleeps: impl Fn(usize) -> bool,
         woke: &[u64],
-        leases_end: &[u64],
+        leases_end: &Leases,
     ) -> Result<()> {
         for (pid, inside) in self.inside.iter().filter(|(_, inside)| inside.is_valid) {
             let host = inside.host;
-            let (what, over) = match inside.is_command {
-                true => ("command", leases_end[host].max(woke[host]) + WAKING),
-                false => ("the guard of program", leases_end[host]),
+            let member = inside.member.unwrap_or_default();
+            let Some(&end) = leases_end.get(&member) else {
+                continue;
             };
-            if now > over && !sleeps(host) {
-                let since = (now - leases_end[host]) as f64 / 1e9;
+            let (what, at, over) = match inside.is_command {
+                true => ("command", now, end.max(woke[host]) + WAKING),
+                false => ("the guard of program", inside.said_at, end),
+            };
+            if at > over && !sleeps(host) {
+                let since = (at - end) as f64 / 1e9;
                 let what = format!(
                     "{what} {pid} of host {host} goes on {since:.3} s after the last lease"
                 );

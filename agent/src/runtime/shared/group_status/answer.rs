@@ -73,6 +73,7 @@ impl CoreGuard<'_> {
         {
             quorum.file_voters = listed.iter().map(|id| id.as_u16()).collect();
         }
+        quorum.unlisted = its.membership.unlisted().map(|id| id.as_u16()).collect();
         Status {
             group,
             member: identity.told(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crossbeam_channel::bounded;
 
-use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId};
+use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId, Time};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::{ChangeError, SessionEnd};
 use crate::runtime::frames::FromAgent;
@@ -126,30 +126,29 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Tells the operator which of the voters that this member remembers have no address here.
-    pub(crate) fn tell_of_unlisted_voters(&mut self) {
-        if let Some(members) = self.core.members() {
-            let voters = members.node.quorum(clock::now()).voters;
-            self.tell_of_unlisted(&voters);
+    /// The agent has begun. Where no view comes, as a voter is not listed here, that is looked for after a while.
+    pub(crate) fn expect_view(&mut self) {
+        let at = clock::now() + self.shared.identity.settings.lease * PATIENCE;
+        if let Some(members) = self.core.members_mut() {
+            members.membership.look_at = Some(at);
         }
     }
 
-    /// Tells the operator which of these have no address here, though they vote, or are in a view: this member and
-    /// that one do not hear each other.
-    pub(in crate::runtime::shared) fn tell_of_unlisted(&mut self, members: &[NodeId]) {
-        let Some(its) = self.core.members_mut().map(|its| &mut its.membership) else {
+    /// A view is of these members.
+    pub(in crate::runtime::shared) fn note_members(&mut self, members: &[NodeId]) {
+        if let Some(its) = self.core.members_mut() {
+            its.membership.note_members(members);
+        }
+    }
+
+    /// Looks for voters that are not listed here, if it is time.
+    fn look_for_unlisted(&mut self, now: Time) {
+        let Some(members) = self.core.members_mut() else {
             return;
         };
-        for &node in members {
-            if !its.present.contains_key(&node) && its.unlisted.insert(node) {
-                tracing::warn!(
-                    event = "member-unlisted",
-                    member = node.as_u16(),
-                    "as far as this host knows member {node} is in the group, and its file does not list \
-                     that one: the two do not hear each other, and the group goes on without one of them; \
-                     list all members, as the files of other hosts do, and start this agent again"
-                );
-            }
+        if members.membership.look_at.is_some_and(|at| at <= now) {
+            let voters = members.node.quorum(now).voters;
+            members.membership.note_members(&voters);
         }
     }
 
@@ -161,9 +160,10 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Ends a change that has taken too long.
+    /// Ends a change that has taken too long, and looks for unlisted voters when it is time.
     pub(crate) fn expire_change(&mut self) {
         let now = clock::now();
+        self.look_for_unlisted(now);
         let is_due = |asked: &mut Asked| asked.deadline <= now;
         let members = self.core.members_mut();
         if let Some(due) = members.and_then(|it| it.membership.asked.take_if(is_due)) {
