@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::servers::{Process, free_port, program};
+use crate::servers::{Process, free_ports, program};
 
 /// A server.
 pub(crate) struct Server {
@@ -54,8 +54,9 @@ impl Server {
 pub(crate) fn etcd() -> Option<Server> {
     let program = program("etcd", "etcd", &[])?;
     let directory = directory();
-    let (port, peer) = (free_port(), free_port());
-    let [client, peer] = [port, peer].map(|port| format!("http://127.0.0.1:{port}"));
+    let ports = free_ports(2);
+    let [client, peer] = [0, 1].map(|at| format!("http://127.0.0.1:{}", ports[at]));
+    let port = ports[0];
     let mut command = Command::new(program);
     command
         .args(["--listen-client-urls", &client])
@@ -91,7 +92,7 @@ pub(crate) fn postgresql() -> Option<Server> {
         .stdout(Stdio::null())
         .status();
     assert!(made.unwrap().success(), "initdb");
-    let port = free_port();
+    let port = free_ports(1)[0];
     let mut command = unprivileged(&postgres);
     command
         .arg("-D")

@@ -66,7 +66,7 @@ impl CoreGuard<'_> {
             Event::View { epoch, members } => {
                 self.core.reports.note_view(&members);
                 self.core.measured.installs(&members);
-                self.note_members(&members);
+                self.look_for_unlisted(&members);
                 self.audit(|_| AuditEvent::View {
                     epoch: epoch.as_u32(),
                     members: members.iter().map(|id| id.as_u16()).collect(),

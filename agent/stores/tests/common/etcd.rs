@@ -11,7 +11,7 @@ use distlock_protocol::ledger::Host;
 use distlock_stores::{Kind, Store, StoreOptions};
 use tempfile::TempDir;
 
-use crate::servers::{Process, free_port, program};
+use crate::servers::{Process, free_ports, program};
 
 /// One member, alone or of several.
 #[derive(Debug)]
@@ -38,14 +38,16 @@ impl Server {
         options: &[&str],
     ) -> Option<Vec<Self>> {
         let program = program("etcd", "etcd", &[])?;
-        let peers: Vec<u16> = (0..count).map(|_| free_port()).collect();
+        let mut peers = free_ports(2 * count);
+        let clients = peers.split_off(count);
         let named = peers.iter().enumerate();
         let all = named.map(|(at, port)| format!("m{at}=http://127.0.0.1:{port}"));
         let all = all.collect::<Vec<_>>().join(",");
         let is_sealed = options.contains(&"--cert-file");
         let scheme = if is_sealed { "https" } else { "http" };
-        let members = peers.iter().enumerate().map(|(at, peer)| {
-            let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let members = peers.iter().zip(clients).enumerate();
+        let members = members.map(|(at, (peer, client))| {
+            let address = SocketAddr::from(([127, 0, 0, 1], client));
             let (client, peer) = (
                 format!("{scheme}://{address}"),
                 format!("http://127.0.0.1:{peer}"),

@@ -22,10 +22,12 @@ pub(crate) fn program(name: &str, package: &str, directories: &[&str]) -> Option
     found
 }
 
-/// A port of loopback that nobody listened at a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+/// Ports of loopback that nobody listened at a moment ago, no two of which are the same.
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let listeners: Vec<_> = listeners.collect();
+    let ports = listeners.iter().map(|its| its.local_addr().unwrap().port());
+    ports.collect()
 }
 
 /// A server's process, which ends with the test.

@@ -10,7 +10,7 @@ use distlock_stores::postgresql::Postgresql;
 
 use crate::driver::Driver;
 use crate::server::{Server, directory, options, unprivileged};
-use crate::servers::{Process, free_port, program};
+use crate::servers::{Process, free_ports, program};
 use crate::{done, entry, key, read, write};
 
 fn facts(server: &Server) -> StoreFacts {
@@ -125,7 +125,7 @@ fn a_standby_that_is_not_waited_for_makes_a_store_that_may_forget() {
 fn pooled(server: &Server) -> Option<(Process, tempfile::TempDir, u16)> {
     let pgbouncer = program("pgbouncer", "PgBouncer", &["/usr/sbin"])?;
     let directory = directory();
-    let port = free_port();
+    let port = free_ports(1)[0];
     let path = directory.path().display();
     let database = server.port;
     let config = format!(

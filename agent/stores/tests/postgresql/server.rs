@@ -15,7 +15,7 @@ use distlock_stores::postgresql::Postgresql;
 use tempfile::TempDir;
 
 use crate::driver::Driver;
-use crate::servers::{Process, free_port, program};
+use crate::servers::{Process, free_ports, program};
 
 /// Where Debian has its programs.
 const DIRECTORIES: [&str; 7] = [
@@ -94,7 +94,7 @@ impl Server {
         let mut server = Self {
             programs,
             directory,
-            port: free_port(),
+            port: free_ports(1)[0],
             process: None,
             settings: settings.iter().map(|&it| it.to_owned()).collect(),
         };
@@ -118,7 +118,7 @@ impl Server {
         let mut standby = Self {
             programs: self.programs.clone(),
             directory,
-            port: free_port(),
+            port: free_ports(1)[0],
             process: None,
             settings: settings.iter().map(|&it| it.to_owned()).collect(),
         };

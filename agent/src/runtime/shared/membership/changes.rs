@@ -134,21 +134,20 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// A view is of these members.
-    pub(in crate::runtime::shared) fn note_members(&mut self, members: &[NodeId]) {
-        if let Some(its) = self.core.members_mut() {
-            its.membership.note_members(members);
+    /// Looks for members that are not listed here: of a view, which has these, and voters, which it may have left out.
+    pub(in crate::runtime::shared) fn look_for_unlisted(&mut self, view: &[NodeId]) {
+        if let Some(members) = self.core.members_mut() {
+            let voters = members.node.quorum(clock::now()).voters;
+            members.membership.note_members(&[view, &voters].concat());
         }
     }
 
-    /// Looks for voters that are not listed here, if it is time.
-    fn look_for_unlisted(&mut self, now: Time) {
-        let Some(members) = self.core.members_mut() else {
-            return;
-        };
-        if members.membership.look_at.is_some_and(|at| at <= now) {
-            let voters = members.node.quorum(now).voters;
-            members.membership.note_members(&voters);
+    /// Does so where no view comes.
+    fn look_for_unlisted_voters(&mut self, now: Time) {
+        let members = self.core.members();
+        let look_at = members.and_then(|members| members.membership.look_at);
+        if look_at.is_some_and(|at| at <= now) {
+            self.look_for_unlisted(&[]);
         }
     }
 
@@ -163,7 +162,7 @@ impl CoreGuard<'_> {
     /// Ends a change that has taken too long, and looks for unlisted voters when it is time.
     pub(crate) fn expire_change(&mut self) {
         let now = clock::now();
-        self.look_for_unlisted(now);
+        self.look_for_unlisted_voters(now);
         let is_due = |asked: &mut Asked| asked.deadline <= now;
         let members = self.core.members_mut();
         if let Some(due) = members.and_then(|it| it.membership.asked.take_if(is_due)) {
