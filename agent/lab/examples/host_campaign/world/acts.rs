@@ -112,6 +112,25 @@ impl World<'_> {
         knows && self.kind != Trouble::Founding && !self.operator.loses_states()
     }
 
+    /// Whether nobody else is left to end a command of its host: that is not covered (distlock(1), CAVEATS). A
+    /// runner knows of its own command only.
+    pub(super) fn is_needed(&self, pid: u32) -> bool {
+        let Some(process) = self.scheduler.processes.get(&pid) else {
+            return false;
+        };
+        let host = process.host;
+        let ends = |other: &u32| {
+            let comm = || fs::read_to_string(format!("/proc/{other}/comm")).unwrap_or_default();
+            self.agents.get(&host) == Some(other) || comm() == "distlock-guard\n"
+        };
+        let runs = |other: &u32| !self.scheduler.processes[other].is_stopped;
+        let is_one = ends(&pid) || self.runner(host) == Some(pid);
+        let others = self.there(host).into_iter().filter(|other| *other != pid);
+        is_one
+            && !self.judge.commands(host).is_empty()
+            && !others.filter(runs).any(|other| ends(&other))
+    }
+
     pub(super) fn stop(&mut self, pid: u32) {
         self.scheduler.stop(pid, true);
         if let Some(client) = self.clients.get_mut(&pid) {
@@ -156,6 +175,7 @@ impl World<'_> {
     pub(super) fn act(&mut self, act: Act) -> Result<()> {
         self.scheduler.note(format_args!("{act:?}"));
         let name = match act {
+            Act::Stop(pid) | Act::Kill(pid) if self.is_needed(pid) => return Ok(()),
             Act::Stop(pid) => {
                 self.stop(pid);
                 "stop"

@@ -32,6 +32,9 @@ impl World<'_> {
         let others = self.agents.iter().filter(|(other, _)| **other != host);
         let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
         for pid in others {
+            if self.is_needed(pid) {
+                continue;
+            }
             match midway {
                 Some(at) => self.scheduler.stop_midway(pid, at),
                 None => self.stop(pid),
@@ -101,6 +104,20 @@ impl World<'_> {
             (Some(runner), 2) => (&[runner, guardian], "all but the agent stop"),
             (Some(runner), _) => (&[runner], "the runner stops and the agent is killed"),
         };
+        let left = match (runner, one) {
+            (Some(runner), 0) => runner,
+            (Some(_), 2) => agent,
+            _ => guardian,
+        };
+        let stands = |pid| {
+            self.scheduler
+                .processes
+                .get(&pid)
+                .is_none_or(|it| it.is_stopped)
+        };
+        if stands(left) {
+            return Ok(());
+        }
         self.peace[host] = until + RECOVERY;
         for pid in stopped {
             self.stop(*pid);
