@@ -251,6 +251,7 @@ impl EventLoop {
         self.readable = (self.readable || core.must_look()) && core.receive(RECEIVE_LIMIT);
         core.expire();
         core.expire_change();
+        core.look_for_unlisted_voters();
         core.ask_for_time();
         let work = Work {
             record: core.take_persist(),

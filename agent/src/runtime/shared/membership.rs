@@ -36,7 +36,8 @@ pub(crate) struct Membership {
     has_read: bool,
     /// The members of the group whose addresses neither the file nor a view says, as the log has told.
     unlisted: BTreeSet<NodeId>,
-    /// When to look for such voters, if no view has come until then: views say who was added, and who was removed.
+    /// When the voters are looked through for unlisted ones, if no view is in force by then. A view says which
+    /// members were added or removed, so that none is called unlisted too early.
     look_at: Option<Time>,
     asked: Option<Asked>,
 }

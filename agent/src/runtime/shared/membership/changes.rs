@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crossbeam_channel::bounded;
 
-use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId, Time};
+use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::{ChangeError, SessionEnd};
 use crate::runtime::frames::FromAgent;
@@ -126,7 +126,7 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// The agent has begun. Where no view comes, as a voter is not listed here, that is looked for after a while.
+    /// The agent has begun. If no view comes for some leases, the voters that this host's file leaves out may be why.
     pub(crate) fn expect_view(&mut self) {
         let at = clock::now() + self.shared.identity.settings.lease * PATIENCE;
         if let Some(members) = self.core.members_mut() {
@@ -134,7 +134,8 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Looks for members that are not listed here: of a view, which has these, and voters, which it may have left out.
+    /// Looks for members that this host's file leaves out: those of a view, `view`, and the voters, which the view may
+    /// be without.
     pub(in crate::runtime::shared) fn look_for_unlisted(&mut self, view: &[NodeId]) {
         if let Some(members) = self.core.members_mut() {
             let voters = members.node.quorum(clock::now()).voters;
@@ -142,11 +143,11 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Does so where no view comes.
-    fn look_for_unlisted_voters(&mut self, now: Time) {
+    /// Looks for voters that are not listed here, if no view has come for so long that it is time.
+    pub(crate) fn look_for_unlisted_voters(&mut self) {
         let members = self.core.members();
         let look_at = members.and_then(|members| members.membership.look_at);
-        if look_at.is_some_and(|at| at <= now) {
+        if look_at.is_some_and(|at| at <= clock::now()) {
             self.look_for_unlisted(&[]);
         }
     }
@@ -159,10 +160,9 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Ends a change that has taken too long, and looks for unlisted voters when it is time.
+    /// Ends a change that has taken too long.
     pub(crate) fn expire_change(&mut self) {
         let now = clock::now();
-        self.look_for_unlisted_voters(now);
         let is_due = |asked: &mut Asked| asked.deadline <= now;
         let members = self.core.members_mut();
         if let Some(due) = members.and_then(|it| it.membership.asked.take_if(is_due)) {
