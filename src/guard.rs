@@ -344,8 +344,23 @@ impl Guard {
         self.entry().is_some_and(LoanEntry::leave)
     }
 
-    /// Gives back what its holder never saw.
-    pub(crate) fn withdraw(self) {
+    /// Unlocks, and says that nothing was done under the lock: [`Guard::previous_owner`] tells the next holder what
+    /// it tells this one. For a holder that finds what a former one left half done, and cannot mend it.
+    ///
+    /// ```
+    /// use distlock::{Agent, DistMutex, PreviousOwner};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let agent = Agent::local_in(directory.path())?;
+    /// let printer = agent.mutex("printer")?;
+    /// printer.lock()?.abandon()?;
+    /// printer.lock()?.withdraw();
+    /// assert_eq!(printer.lock()?.previous_owner(), PreviousOwner::Abandoned);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn withdraw(self) {
         if self.leave_at_once() {
             return;
         }

@@ -4,7 +4,9 @@ mod acquire;
 mod leftover;
 mod notice;
 
+use std::cell::Cell;
 use std::io::{self, PipeReader};
+use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -115,6 +117,44 @@ impl Inheritance {
     }
 }
 
+/// The guard of a command. If the command is not started, the lock is given back as not used: what a former
+/// holder left half done is still to be told.
+struct CommandGuard {
+    guard: Option<Guard>,
+    is_started: Cell<bool>,
+}
+
+impl CommandGuard {
+    const HELD: &str = "only dropping takes it";
+
+    fn new(guard: Guard) -> Self {
+        Self {
+            guard: Some(guard),
+            is_started: Cell::new(false),
+        }
+    }
+
+    fn into_inner(mut self) -> Guard {
+        self.guard.take().expect(Self::HELD)
+    }
+}
+
+impl Deref for CommandGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        self.guard.as_ref().expect(Self::HELD)
+    }
+}
+
+impl Drop for CommandGuard {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take_if(|_| !self.is_started.get()) {
+            guard.withdraw();
+        }
+    }
+}
+
 /// Runs the command, and unlocks when it has ended.
 fn hold(
     args: &args::Work,
@@ -123,6 +163,7 @@ fn hold(
     signals: &Signals,
     outlives: bool,
 ) -> Result<ExitCode, Failure> {
+    let guard = CommandGuard::new(guard);
     let Inheritance { fds, lifeline } = Inheritance::new(&guard, outlives)?;
     let watch = guard
         .take_watch()
@@ -137,6 +178,7 @@ fn hold(
     let leftover = leftover.map(|(watch, guardian)| Leftover::new(watch, guardian, lease.lease()));
     let mut leftover = leftover.transpose()?;
     let job = start(args, &guard, signals, guardian)?;
+    guard.is_started.set(true);
     // From now on the command and what it starts have them, and nobody else: this process may be
     // stopped when they end.
     drop(fds);
@@ -146,6 +188,7 @@ fn hold(
     let why = lease.why();
     drop(lease);
     let lifeline = watch.as_ref().and_then(LeaseWatch::lifeline);
+    let guard = guard.into_inner();
     let leave = move || leave(guard, guardian, lifeline, end.status);
     let (unlocked, left) = match &mut leftover {
         Some(leftover) => leftover.during(leave).map_err(waits)?,

@@ -57,6 +57,18 @@ fn a_command_killed_by_a_signal_abandons_the_lock() {
     }
 }
 
+/// It has done nothing: the next holder is still to know of the one before.
+#[test]
+fn a_command_that_is_not_started_tells_the_next_holder_of_the_former_one() {
+    let group = Local::new();
+    let agent = Agent::local_in(group.group()).unwrap();
+    let lock = agent.mutex("x").unwrap();
+    lock.lock().unwrap().abandon().unwrap();
+    assert_eq!(group.run(["x", "/no/such/command"]), Some(127));
+    let previous = lock.lock().unwrap().previous_owner();
+    assert_eq!(previous, PreviousOwner::Abandoned);
+}
+
 #[test]
 fn a_command_that_is_not_there_is_127() {
     let group = Local::new();
