@@ -58,10 +58,7 @@ fn a_file_that_leaves_a_member_out_is_told_of() {
     let group = Group::udp(3);
     rewrite(&group, 1000, "");
     let mut agents = group.agents(3);
-    let whole = fs::read_to_string(group.config()).expect("the file");
-    let end = whole.find("[[member]]\nid = 3").expect("it is listed last");
-    let fewer = group.file("fewer.toml");
-    fs::write(&fewer, &whole[..end]).expect("a file");
+    let fewer = group.config_without_last();
     let log = group.file("1.log");
     agents.remove(0).end_by(Signal::SIGKILL);
     let mut command = group.agent_command(1);

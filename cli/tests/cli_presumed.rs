@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cli_support::group::Group;
+use cli_support::group::{AgentProcess, Group};
 use cli_support::{Holder, eventually, exits, output, stderr, stdout};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -72,6 +72,26 @@ fn a_member_that_comes_back_is_in_the_view_again() {
         group.status(3)["members"][0]["state"] == "alive"
     });
     assert_eq!(run(&group, 1, "x").let_go().code(), Some(3));
+}
+
+/// Views go on without one of the two, and never contain both.
+#[test]
+fn a_file_that_leaves_a_member_out_is_told_of() {
+    let group = group(3);
+    let mut agents = group.agents(3);
+    agents.remove(1).end_by(Signal::SIGKILL);
+    let mut command = group.agent_command(2);
+    command.env("DISTLOCK_CONFIG", group.config_without_last());
+    let _agent = AgentProcess::start(command);
+    eventually("status says it", || {
+        let told = stdout(&output(&mut group.client(2, ["status"])));
+        told.contains("file does not list member 3: ")
+    });
+    eventually("it is in a view", || {
+        group.status(1)["members"][1]["state"] == "alive"
+    });
+    let told = group.status(2)["quorum"]["unlisted"].take();
+    assert_eq!(told, json!([3]));
 }
 
 #[test]

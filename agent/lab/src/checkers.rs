@@ -320,6 +320,7 @@ impl Checkers {
             // Those that wait by a loan ask, which these checkers see.
             Event::Recalled { .. }
             | Event::Members { .. }
+            | Event::Unlisted { .. }
             | Event::Unchangeable
             | Event::Quorum(_) => Ok(()),
             Event::Lease { until } => match &mut self.leases {

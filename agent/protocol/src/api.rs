@@ -352,6 +352,12 @@ pub enum Event {
         /// The additions and removals in force.
         overrides: MembershipOverrides,
     },
+    /// A view was proposed with these, whom this member's file does not list: views go on without this member, or
+    /// without them.
+    Unlisted {
+        /// The members that are not listed.
+        members: Vec<NodeId>,
+    },
     /// [`Command::Change`] is not for this group: files alone say who is a member.
     Unchangeable,
     /// What orders the voters' proposals contradicts itself here: this member votes on nothing any

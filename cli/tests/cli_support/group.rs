@@ -95,6 +95,15 @@ impl Group {
         path
     }
 
+    /// A file that leaves the last member out.
+    pub(crate) fn config_without_last(&self) -> PathBuf {
+        let whole = fs::read_to_string(self.config()).expect("it was written");
+        let end = whole.rfind("[[member]]").expect("it lists members");
+        let path = self.file("fewer.toml");
+        fs::write(&path, &whole[..end]).expect("a file");
+        path
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

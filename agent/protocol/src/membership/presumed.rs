@@ -256,6 +256,7 @@ impl Presumed {
         let is_unlisted = |node: &NodeId| *node != self.me.node && !self.peers.contains_key(node);
         let nodes: Vec<NodeId> = view.nodes().filter(is_unlisted).collect();
         if !nodes.is_empty() {
+            out.push(Action::Unlisted(nodes.clone()));
             out.push(Action::Send(from, ViewMessage::Unlisted { nodes }));
         } else if view.epoch <= self.epoch {
             let epoch = self.epoch;

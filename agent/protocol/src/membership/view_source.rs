@@ -85,6 +85,8 @@ pub enum Action {
         ours: Vec<NodeId>,
         theirs: Vec<NodeId>,
     },
+    /// These belong to the group, and this member does not know them.
+    Unlisted(Vec<NodeId>),
     /// The voters' log contradicts itself, and takes part in nothing any more.
     Broken(&'static str),
 }

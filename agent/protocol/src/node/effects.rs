@@ -76,6 +76,7 @@ impl Node {
                     theirs: in_words(&theirs),
                     refused: false,
                 }),
+                Action::Unlisted(members) => self.tell(Event::Unlisted { members }),
                 Action::Broken(why) => self.tell(Event::VoterBroken { why }),
             }
             actions.extend(more);

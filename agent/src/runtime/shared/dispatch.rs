@@ -50,6 +50,7 @@ impl CoreGuard<'_> {
             Event::Lease { until } => self.renewed(until),
             Event::Excluded { epoch } => self.excluded(epoch),
             Event::Members { overrides } => self.read_book(overrides),
+            Event::Unlisted { members } => self.note_unlisted(&members),
             Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
                 tracing::error!(

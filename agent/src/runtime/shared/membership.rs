@@ -87,10 +87,20 @@ impl Membership {
         self.unlisted.iter().copied()
     }
 
-    /// These are in a view, or vote. Tells the operator which of them have no address here.
-    fn note_members(&mut self, members: &[NodeId]) {
+    /// These are in a view, and those vote.
+    fn note_members(&mut self, view: &[NodeId], voters: &[NodeId]) {
         self.look_at = None;
-        self.unlisted.retain(|node| members.contains(node));
+        if !voters.is_empty() {
+            // The group has agreed on who is a member: nobody else is missing here.
+            self.unlisted
+                .retain(|node| view.contains(node) || voters.contains(node));
+        }
+        self.note_unlisted(view);
+        self.note_unlisted(voters);
+    }
+
+    /// Tells the operator which of these members of the group have no address here.
+    fn note_unlisted(&mut self, members: &[NodeId]) {
         for &node in members {
             let is_known =
                 self.present.contains_key(&node) || self.overrides.removed.contains(&node);
@@ -223,14 +233,17 @@ mod tests {
         membership.read(added.unwrap().with(&Change::Remove(node(5))).unwrap());
         subscriber::with_default(warnings, || {
             // One was added, another one removed, and votes until a third takes its place.
-            membership.note_members(&[1, 2, 4, 5].map(node));
+            membership.note_members(&[1, 2, 4].map(node), &[1, 2, 5].map(node));
             assert_eq!(*told.lock().unwrap(), "");
             for members in [&[1, 2, 3][..], &[1, 2, 3], &[1, 2], &[1, 2, 3]] {
                 let members: Vec<_> = members.iter().map(|id| node(*id)).collect();
-                membership.note_members(&members);
+                membership.note_members(&members, &[1, 2].map(node));
                 let unlisted = membership.unlisted().collect::<Vec<_>>();
                 assert_eq!(unlisted, members[2..]);
             }
+            // Where nobody votes, views go on without it as long as it is not listed.
+            membership.note_members(&[1, 2].map(node), &[]);
+            assert_eq!(membership.unlisted().collect::<Vec<_>>(), [node(3)]);
         });
         let told = told.lock().unwrap();
         assert_eq!(told.lines().count(), 2, "{told}");

@@ -346,6 +346,9 @@ impl<'a> Turn<'a> {
                 host.running = None;
             }
             Effect::Members(_) => {}
+            Effect::Unlisted(members) => {
+                unreachable!("quorum views know all members: {members:?}")
+            }
             Effect::Stranger { peer, .. } => {
                 return Err(violation!(
                     now,

@@ -29,6 +29,8 @@ struct Group {
     holds: BTreeMap<NodeId, Summary>,
     installed: BTreeMap<NodeId, (View, Summary)>,
     installs: usize,
+    /// Whom each member does not know, as it says.
+    unlisted: BTreeMap<NodeId, Vec<NodeId>>,
 }
 
 impl Group {
@@ -43,6 +45,7 @@ impl Group {
             holds: BTreeMap::new(),
             installed: BTreeMap::new(),
             installs: 0,
+            unlisted: BTreeMap::new(),
         };
         let members = nodes(1..=size);
         for &node in &members {
@@ -89,6 +92,9 @@ impl Group {
                 Action::Install(view, table) => {
                     self.installs += 1;
                     self.installed.insert(at, ((*view).clone(), table));
+                }
+                Action::Unlisted(nodes) => {
+                    self.unlisted.insert(at, nodes);
                 }
                 _ => {}
             }
@@ -336,6 +342,7 @@ fn a_member_that_another_does_not_know_stays_outside() {
     assert_eq!(group.view(1), nodes([1, 2]));
     assert_eq!(group.view(2), nodes([1, 2]));
     assert!(group.installs < 20, "it is settled");
+    assert_eq!(group.unlisted, [(node(2), vec![node(3)])].into());
 }
 
 #[test]

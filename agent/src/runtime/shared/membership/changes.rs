@@ -134,21 +134,34 @@ impl CoreGuard<'_> {
         }
     }
 
+    /// A view was proposed with members whom this host's file leaves out.
+    pub(in crate::runtime::shared) fn note_unlisted(&mut self, unlisted: &[NodeId]) {
+        if let Some(members) = self.core.members_mut() {
+            members.membership.note_unlisted(unlisted);
+        }
+    }
+
     /// Looks for members that this host's file leaves out: those of a view, `view`, and the voters, which the view may
     /// be without.
     pub(in crate::runtime::shared) fn look_for_unlisted(&mut self, view: &[NodeId]) {
         if let Some(members) = self.core.members_mut() {
             let voters = members.node.quorum(clock::now()).voters;
-            members.membership.note_members(&[view, &voters].concat());
+            members.membership.note_members(view, &voters);
         }
     }
 
     /// Looks for voters that are not listed here, if no view has come for so long that it is time.
     pub(crate) fn look_for_unlisted_voters(&mut self) {
-        let members = self.core.members();
-        let look_at = members.and_then(|members| members.membership.look_at);
-        if look_at.is_some_and(|at| at <= clock::now()) {
-            self.look_for_unlisted(&[]);
+        let now = clock::now();
+        if let Some(members) = self.core.members_mut()
+            && members
+                .membership
+                .look_at
+                .take_if(|at| *at <= now)
+                .is_some()
+        {
+            let voters = members.node.quorum(now).voters;
+            members.membership.note_unlisted(&voters);
         }
     }
 
