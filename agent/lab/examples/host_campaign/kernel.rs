@@ -81,14 +81,18 @@ pub(crate) fn has_pending(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| pending_in(&status) != 0)
 }
 
-/// Whether one of these descriptors of another process is ready, or none is there any more.
-pub(crate) fn are_ready(of: &OwnedFd, fds: &[page::PollFd]) -> bool {
-    let there: Option<Vec<_>> = fds
-        .iter()
-        .map(|its| descriptor(of, its.fd as u32))
-        .collect();
-    let Some(there) = there else { return true };
-    let mut polled: Vec<_> = there
+/// Copies of these descriptors of another process, if all are there.
+///
+/// # Panics
+/// As [`descriptor`].
+pub(crate) fn descriptors(of: &OwnedFd, fds: &[page::PollFd]) -> Option<Vec<OwnedFd>> {
+    let each = fds.iter().map(|its| descriptor(of, its.fd as u32));
+    each.collect()
+}
+
+/// Whether one of these copies of `fds` is ready.
+pub(crate) fn are_ready(copies: &[OwnedFd], fds: &[page::PollFd]) -> bool {
+    let mut polled: Vec<_> = copies
         .iter()
         .zip(fds)
         .map(|(fd, its)| PollFd::new(fd.as_fd(), PollFlags::from_bits_truncate(its.events)))

@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::kernel::{are_ready, descriptor, has_ended, has_pending, is_dying, is_readable, pidfd};
+use crate::kernel::{
+    are_ready, descriptor, descriptors, has_ended, has_pending, is_dying, is_readable, pidfd,
+};
 use crate::network::Network;
 use crate::page::{HOSTS, NEVER, Page, SLOTS, Slot, said, state, waits};
 
@@ -114,6 +116,8 @@ pub(crate) struct Scheduler {
     /// Copies of epolls, by their numbers, and of which process. A copy of anything else would keep it open
     /// beyond its process.
     epolls: BTreeMap<u32, (u32, OwnedFd)>,
+    /// Copies of what each slot's thread waits for, until a thread of its process has a turn, which may close it.
+    waited: Vec<Option<Vec<OwnedFd>>>,
     pub(crate) turns: u64,
     /// The process that had the last turn, and its host.
     pub(crate) last: Option<(u32, usize)>,
@@ -158,6 +162,7 @@ impl Scheduler {
             late: BTreeMap::new(),
             looked: [NEVER; SLOTS],
             epolls: BTreeMap::new(),
+            waited: std::iter::repeat_with(|| None).take(SLOTS).collect(),
             turns: 0,
             last: None,
             digest: 0,
@@ -229,8 +234,19 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Nothing that a process has open is open here, too, but epolls.
+    fn give_up_copies(&mut self, pid: u32) {
+        let threads = self.page.get().threads();
+        for (slot, waited) in threads.iter().zip(&mut self.waited) {
+            if slot.pid == pid {
+                *waited = None;
+            }
+        }
+    }
+
     /// Forgets the threads of a process but `keeps`, and its timers.
     fn forget(&mut self, pid: u32, keeps: Option<usize>) {
+        self.give_up_copies(pid);
         let page = self.page.get();
         for (index, slot) in page.threads_mut().iter_mut().enumerate() {
             if slot.pid == pid && !slot.is(state::FREE) && Some(index) != keeps {
@@ -491,7 +507,13 @@ impl Scheduler {
                             let copy = self.epolls.get(&slot.epoll);
                             copy.is_none_or(|(_, copy)| is_readable(copy, PollTimeout::ZERO))
                         }
-                        Some(fds) => are_ready(&process.pidfd, fds),
+                        Some(fds) => {
+                            let waited = &mut self.waited[index];
+                            if waited.is_none() {
+                                *waited = descriptors(&process.pidfd, fds);
+                            }
+                            waited.as_ref().is_none_or(|copies| are_ready(copies, fds))
+                        }
                     };
                     if !is_ready {
                         self.looked[index] = host.generation;
@@ -564,6 +586,7 @@ impl Scheduler {
         let (host, pid) = (slot.host as usize, slot.pid);
         self.turns += 1;
         self.last = Some((pid, host));
+        self.give_up_copies(pid);
         let now = self.now();
         self.digest = (self.digest ^ now ^ (chosen as u64) << 48)
             .wrapping_mul(0x0100_0000_01b3)

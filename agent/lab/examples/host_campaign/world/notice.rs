@@ -1,0 +1,251 @@
+//! What a world makes of what happens: of the word of a program, an end, a write. It tells the judge, and
+//! plans what follows.
+
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+
+use super::acts::{Act, Operator};
+use super::{
+    COMMAND, CRASHED, Client, LONGEST_LEASE_MS, LOST, MILLI, RECOVERY, Result, Trouble, World,
+    is_over_after,
+};
+use crate::program::told;
+use crate::scheduler::Event;
+
+impl World<'_> {
+    /// Asks every program that is inside whether its guard is valid, and fails if two holders are inside.
+    /// `entered`: the process that has just entered.
+    pub(super) fn look(&mut self, entered: Option<u32>) -> Result<()> {
+        for event in self.scheduler.ask()? {
+            match event {
+                Event::Told {
+                    pid,
+                    words: [told::STATE, is_valid, _],
+                } => {
+                    let now = self.scheduler.now();
+                    self.judge.says(now, pid, is_valid == 1);
+                }
+                other => self.note(&other)?,
+            }
+        }
+        let now = self.scheduler.now();
+        let sleeps = |host| self.scheduler.is_suspended(host);
+        self.judge.check(now, sleeps, &self.woke, entered)?;
+        self.judge
+            .check_leases(now, sleeps, &self.woke, &self.leases_end)
+    }
+
+    /// When somebody is inside whose host's last lease is over.
+    pub(super) fn lease_is_due(&self) -> u64 {
+        let sleeps = |host| self.scheduler.is_suspended(host);
+        self.judge.due(sleeps, &self.leases_end)
+    }
+
+    /// The member of a host that has just had a turn may have asked for its lease to be renewed.
+    pub(super) fn note_renewal(&mut self) {
+        let Some((pid, host)) = self.scheduler.last.take() else {
+            return;
+        };
+        let is_agent = self.agents.get(&host) == Some(&pid);
+        let is_member =
+            is_agent || (self.agentless == Some(host) && self.runner(host) == Some(pid));
+        if is_member {
+            self.members[host] = Some(pid);
+        }
+        let is_heard = !self.scheduler.network.is_cut_off(host, self.hosts);
+        if is_member && (is_heard || self.may_vote_alone()) {
+            let lease_ms = match self.agentless {
+                Some(agentless) if agentless == host => LONGEST_LEASE_MS,
+                _ => self.runs_with[host],
+            };
+            let end = self.scheduler.now() + is_over_after(lease_ms);
+            let known = self.leases_end.entry(pid).or_default();
+            *known = end.max(*known);
+        }
+    }
+
+    /// Whether one host may be the only voter: then it renews its own lease.
+    pub(super) fn may_vote_alone(&self) -> bool {
+        self.voters.len() == 1
+            || self.kind == Trouble::Founding
+            || matches!(self.operator, Operator::SetsVoters | Operator::Removes)
+    }
+
+    /// These need not give up in time any more.
+    pub(super) fn excuse(&mut self, which: impl Fn(&Client) -> bool) {
+        for client in self.clients.values_mut().filter(|client| which(client)) {
+            client.is_punctual = false;
+        }
+    }
+
+    pub(super) fn note(&mut self, event: &Event) -> Result<()> {
+        match *event {
+            Event::Told {
+                pid,
+                words: [told::ENTERED, fence, how],
+            } => {
+                let host = self.scheduler.processes[&pid].host;
+                let kind = usize::from(how == told::AS_COMMAND);
+                self.judge.entered(pid, host, self.members[host], kind);
+                if kind == COMMAND {
+                    self.excuse(|client| client.is_runner && client.host == host);
+                }
+                self.look(Some(pid))?;
+                self.judge.check_fence(pid, fence)?;
+                self.judge.check_previous_owner(pid, how)?;
+                if self.is_quiet && !self.garbles(pid) {
+                    self.may_not_lose.insert(pid);
+                }
+                self.trouble_inside(pid, host, kind);
+            }
+            // It mostly stands still before it can notice.
+            Event::Told {
+                pid,
+                words: [told::GARBLED, ..],
+            } if self.is_troubled && self.choices.chance(800) => {
+                self.stop(pid);
+                let until = self.within_leases(2);
+                self.plan(until, Act::Continue(pid));
+            }
+            Event::Told {
+                pid,
+                words: [told::LOST, ..],
+            } if self.may_not_lose.contains(&pid) => return Err(lost_in_peace(pid)),
+            Event::Told {
+                pid,
+                words: [told::LEAVES, ..],
+            } => {
+                self.judge.left(pid);
+            }
+            Event::Synced { pid, fd } => {
+                if let Some(process) = self.scheduler.processes.get(&pid) {
+                    let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+                    let host = process.host;
+                    self.disks[host].synced(&path)?;
+                    if path.is_dir() {
+                        self.look_at_disk(host)?;
+                    }
+                }
+            }
+            Event::Unsynced { pid, fd } => {
+                if let Some(process) = self.scheduler.processes.get(&pid) {
+                    let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+                    self.disks[process.host].not_synced(&path)?;
+                }
+            }
+            Event::Ended {
+                pid,
+                host,
+                code,
+                signal,
+                is_killed,
+            } => {
+                if !is_killed {
+                    self.check_end(pid, host, code, signal)?;
+                }
+                if let Some(change) = self.changes.remove(&pid)
+                    && code == Some(0)
+                {
+                    *self.acts.entry(change).or_default() += 1;
+                }
+                self.recovered(pid, code == Some(0));
+                let is_runner = self
+                    .clients
+                    .get(&pid)
+                    .is_some_and(|client| client.is_runner);
+                self.judge.ended(pid, is_runner);
+                // When it ends in order it has left that to its guardian.
+                if let Some(guardian) = self.alone.remove(&pid) {
+                    self.act(Act::Continue(guardian))?;
+                }
+                self.delay_others(host);
+                if let Some(Client {
+                    host, is_runner, ..
+                }) = self.clients.remove(&pid)
+                {
+                    let at = self.within_leases(1) + 50 * MILLI;
+                    let act = if is_runner {
+                        Act::StartRunner
+                    } else {
+                        Act::StartProgram
+                    };
+                    self.plan(at, act(host));
+                }
+                if let Some((host, _)) = self.agents.iter().find(|(_, agent)| **agent == pid) {
+                    let host = *host;
+                    self.agents.remove(&host);
+                    let at = self.within_leases(2);
+                    self.plan(at, Act::StartAgent(host));
+                }
+            }
+            // Where it shows what was acknowledged too early.
+            Event::Syncs { host }
+                if self.is_troubled
+                    && self.peace[host] <= self.scheduler.now()
+                    && self.choices.chance(self.cuts_at_sync) =>
+            {
+                let takes = u64::try_from(self.scheduler.disk_takes.as_nanos())?;
+                let at = self.scheduler.now() + self.choices.below(2 * takes + MILLI);
+                // They may all be on one circuit.
+                let are_all = self.choices.chance(300);
+                for host in (0..self.hosts).filter(|each| are_all || *each == host) {
+                    self.peace[host] = at + RECOVERY;
+                    self.plan(at, Act::CutPower(host));
+                }
+            }
+            Event::Told { .. } | Event::Syncs { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a program's agent cuts it off in any case.
+    pub(super) fn garbles(&self, pid: u32) -> bool {
+        self.clients.get(&pid).is_some_and(|client| client.garbles)
+    }
+
+    /// Fails if a process that nobody has killed ends as none should.
+    fn check_end(
+        &self,
+        pid: u32,
+        host: usize,
+        code: Option<i32>,
+        signal: Option<Signal>,
+    ) -> Result<()> {
+        let client = self.clients.get(&pid);
+        let what = match client {
+            _ if self.agents.get(&host) == Some(&pid) => "agent",
+            Some(client) if client.is_runner => "runner",
+            Some(_) => "program",
+            // Commands are killed.
+            None => return Ok(()),
+        };
+        // It may not have begun to listen to that.
+        let has_crashed = match code {
+            None => signal != Some(Signal::SIGTERM) || !self.told_to_end.contains(&pid),
+            Some(code) => CRASHED.contains(&code),
+        };
+        let is_unasked = self.is_quiet
+            && match what {
+                "agent" => !self.told_to_end.contains(&pid),
+                "runner" => code.is_some_and(|code| LOST.contains(&code)),
+                _ => code != Some(0) && !self.garbles(pid),
+            };
+        if has_crashed || is_unasked {
+            let when = if is_unasked {
+                "nothing befalls anybody, and "
+            } else {
+                ""
+            };
+            return Err(format!(
+                "{when}{what} {pid} of host {host} ends with {code:?}, {signal:?}"
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn lost_in_peace(pid: u32) -> Box<dyn std::error::Error> {
+    format!("nothing befalls anybody, and program {pid} loses its lock").into()
+}
