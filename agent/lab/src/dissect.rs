@@ -10,7 +10,7 @@ use distlock_protocol::membership::quorum::{Endorsement, QuorumMessage, Voter};
 use distlock_protocol::wire::{Body, GroupId, Header, Kind, decode, decode_all, decode_frames};
 
 /// What `bytes`, sent in the group called `group`, say.
-pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
+pub fn in_words(group: &str, bytes: &[u8]) -> String {
     let (header, payload) = match decode(GroupId::of(group), bytes) {
         Ok(datagram) => datagram,
         Err(reason) => return format!("what will be dropped: {reason:?}"),

@@ -24,7 +24,7 @@ pub mod clock;
 pub mod clock_sync;
 pub mod cluster;
 pub mod costs;
-mod dissect;
+pub mod dissect;
 pub mod explorer;
 pub mod figures;
 pub mod history;

@@ -83,14 +83,16 @@ enum Role {
         #[arg(long)]
         trace: bool,
     },
-    /// A program that enters a lock through its host's agent.
+    /// A program that enters a lock.
     Enters {
-        socket: PathBuf,
+        /// Its host's agent; without one it is a member of the group itself.
+        #[arg(long)]
+        socket: Option<PathBuf>,
         lock: String,
         times: u32,
         stay_ms: u64,
         /// Inside, it says what its agent cannot understand.
-        #[arg(long)]
+        #[arg(long, requires = "socket")]
         garbles: bool,
     },
     /// The command of `distlock run`.
@@ -132,7 +134,7 @@ fn run() -> Result<ExitCode> {
             garbles,
         }) => {
             program::enters(
-                &socket,
+                socket.as_deref(),
                 &lock,
                 times,
                 Duration::from_millis(stay_ms),

@@ -127,7 +127,7 @@ impl Network {
 }
 
 /// The host of an address 10.0.0.N, numbered from 0.
-fn host_of(datagram: &Datagram) -> usize {
+pub(crate) fn host_of(datagram: &Datagram) -> usize {
     let ([.., number], _) = datagram.to;
     usize::from(number).wrapping_sub(1)
 }

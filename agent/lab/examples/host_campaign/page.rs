@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use distlock_lab::dissect;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
@@ -19,6 +20,8 @@ const PARCELS: usize = 64;
 const ROOM: usize = 4096;
 const WAITED: usize = 6;
 const CLOSED: usize = 16;
+/// The group of all worlds.
+pub(crate) const GROUP: &str = "shop";
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The states of a slot.
@@ -186,6 +189,17 @@ pub(crate) struct Datagram {
     /// The address and the port to which it goes.
     pub(crate) to: ([u8; 4], u16),
     pub(crate) data: Vec<u8>,
+}
+
+impl Datagram {
+    /// From which address and port it comes, before what the sender has written.
+    const HEAD: usize = 6;
+
+    /// What it says, if it is not sealed.
+    pub(crate) fn in_words(&self) -> String {
+        let written = self.data.get(Self::HEAD..).unwrap_or_default();
+        dissect::in_words(GROUP, written)
+    }
 }
 
 impl From<&Parcel> for Datagram {

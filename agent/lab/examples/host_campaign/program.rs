@@ -1,5 +1,4 @@
-//! The programs of a simulated world: one that takes a lock through its host's agent, and the command of
-//! `distlock run`. Both tell the judge when they are inside.
+//! The programs of a simulated world: one that takes a lock, and the command of `distlock run`. Both tell the judge when they are inside.
 #![allow(unsafe_code, reason = "what the shim gives is found by name")]
 
 use std::ffi::CStr;
@@ -54,11 +53,11 @@ fn judge_asks() -> bool {
     hook() != 0
 }
 
-/// Acquires the lock `times` times through the agent at `socket`, holds it each time for at most `stay`, and
-/// mostly comes back at once, so that it is lent the lock.
+/// Acquires the lock `times` times, through the agent at `socket` or as a member itself, holds it each time for at
+/// most `stay`, and mostly comes back at once, so that it is lent the lock.
 /// `garbles`: inside, the first time, it says what its agent cannot understand.
 pub(crate) fn enters(
-    socket: &Path,
+    socket: Option<&Path>,
     lock: &str,
     times: u32,
     stay: Duration,
@@ -73,7 +72,10 @@ pub(crate) fn enters(
             tell(told::STATE, u64::from(is_valid), 0);
         }
     });
-    let agent = Agent::connect(socket)?;
+    let agent = match socket {
+        Some(socket) => Agent::connect(socket)?,
+        None => Agent::open()?,
+    };
     let mutex = agent.mutex(lock)?;
     for entry in 1..=times {
         let guard = Arc::new(mutex.lock()?);
@@ -83,7 +85,7 @@ pub(crate) fn enters(
             _ => told::AFTER_CLEAN,
         };
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
-        if garbles && entry == 1 {
+        if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
             tell(told::GARBLED, 0, 0);
         }

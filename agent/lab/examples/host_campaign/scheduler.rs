@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::kernel::{
     are_ready, descriptor, descriptors, has_ended, has_pending, is_dying, is_readable, pidfd,
 };
-use crate::network::Network;
+use crate::network::{Network, host_of};
 use crate::page::{HOSTS, NEVER, Page, SLOTS, Slot, said, state, waits};
 
 /// How long a turn may take that should take microseconds, where others use the processors.
@@ -431,6 +431,10 @@ impl Scheduler {
     /// Carries what was sent, and what is due.
     fn carry(&mut self, now: u64) -> Result<()> {
         for datagram in self.page.sent() {
+            if self.trace.is_some() {
+                let (from, to, said) = (datagram.host, host_of(&datagram), datagram.in_words());
+                self.note(format_args!("host {from} sends host {to}: {said}"));
+            }
             self.network.take(datagram, &mut self.choices);
         }
         let arrived = self.network.deliver(now).map_err(system("the network"))?;

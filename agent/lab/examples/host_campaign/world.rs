@@ -26,6 +26,7 @@ use nix::mount::{MsFlags, mount};
 
 use crate::disk::Disk;
 use crate::outcome::Outcome;
+use crate::page::GROUP;
 use acts::{Act, Operator};
 use clusters::Clusters;
 use judge::{Judge, Leases};
@@ -93,7 +94,7 @@ struct World<'a> {
     agents: BTreeMap<usize, u32>,
     /// The agents that were told to end.
     told_to_end: BTreeSet<u32>,
-    /// The host that has no agent: its runner is the member itself, which other programs there cannot use.
+    /// The host that has no agent: the only program or runner there at a time is the member itself.
     agentless: Option<usize>,
     disks: Vec<Disk>,
     /// When each host woke last, and until when it is left in peace.
@@ -313,7 +314,7 @@ impl World<'_> {
 
     /// Sees what is on a host's disk now.
     fn look_at_disk(&mut self, host: usize) -> Result<()> {
-        let path = self.file(host, &format!("state/shop-{}/state", host + 1));
+        let path = self.file(host, &format!("state/{GROUP}-{}/state", host + 1));
         let founded = self.clusters.founds(host);
         let now = clusters::on_disk(&path)?;
         if let Some(cluster) = now.as_ref().and_then(Affiliation::abandoned)
@@ -361,7 +362,7 @@ impl World<'_> {
             let at = self.scheduler.now() + self.choices.below(8 * SECOND);
             if self.agentless == Some(host) {
                 self.configure(host, self.lease_ms, None)?;
-                self.start_client(host, true)?;
+                self.act(Act::StartMember(host))?;
                 continue;
             }
             if self.kind != Trouble::Founding {
@@ -483,9 +484,12 @@ impl World<'_> {
         let end = self.scheduler.now() + patience;
         loop {
             let Some(host) = (0..self.hosts).find(|host| {
-                let is_left_out = |kind| self.agentless == Some(*host) && kind == PROGRAM;
                 let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];
-                (0..2).any(|kind| lacks(kind) && !is_left_out(kind))
+                if self.agentless == Some(*host) {
+                    // Whichever it is.
+                    return lacks(PROGRAM) && lacks(COMMAND);
+                }
+                lacks(PROGRAM) || lacks(COMMAND)
             }) else {
                 return Ok(None);
             };

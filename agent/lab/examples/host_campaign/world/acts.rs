@@ -40,6 +40,8 @@ pub(super) enum Act {
     EndAgent(usize),
     StartProgram(usize),
     StartRunner(usize),
+    /// On the host that has no agent: one of these.
+    StartMember(usize),
     SetClock(usize),
     /// From now on its clocks gain otherwise.
     SetRate(usize),
@@ -105,11 +107,11 @@ impl World<'_> {
         self.operator == Operator::LosesStates
     }
 
-    /// Whether the file of a host need not list all members: it knows them. Those that had forgotten the others
-    /// might found without them.
+    /// Whether the file of a host need not list all members: it knows them, or nobody has ever founded without the
+    /// missing one. Those that had forgotten the others might found without them.
     fn may_list_fewer(&self, host: usize) -> bool {
-        let knows = self.is_troubled && self.clusters.of(host).is_some();
-        knows && self.kind != Trouble::Founding && !self.operator.loses_states()
+        let knows = self.clusters.of(host).is_some() || self.kind == Trouble::Founding;
+        self.is_troubled && knows && !self.operator.loses_states()
     }
 
     /// Whether nobody else is left to end a command of its host: that is not covered (distlock(1), CAVEATS). A
@@ -396,6 +398,10 @@ impl World<'_> {
             }
             Act::StartProgram(host) => return self.start_client(host, false),
             Act::StartRunner(host) => return self.start_client(host, true),
+            Act::StartMember(host) => {
+                let is_runner = self.choices.chance(500);
+                return self.start_client(host, is_runner);
+            }
         };
         *self.acts.entry(name).or_default() += 1;
         Ok(())

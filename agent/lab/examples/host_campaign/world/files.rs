@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::network::address;
+use crate::page::GROUP;
 use crate::program::Manner;
 
 /// The keys of the group, and those of another. An agent must not take the one file for the other: their
@@ -100,7 +101,7 @@ impl World<'_> {
         };
         let mut text = format!(
             "{sealing}\nlease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n{voters}\
-             [group]\nname = \"shop\"\n"
+             [group]\nname = \"{GROUP}\"\n"
         );
         for member in (0..self.hosts).filter(|member| Some(*member) != missing) {
             let (id, address) = (member + 1, address(member));
@@ -200,12 +201,16 @@ impl World<'_> {
             }
             .to_string();
             command = self.command(host, &own)?;
-            command
-                .arg("enters")
-                .arg(self.file(host, "socket"))
-                .args(["x", &times, &stay]);
+            command.args(["enters", "x", &times, &stay]);
+            let has_agent = self.agentless != Some(host);
+            if has_agent {
+                command.arg("--socket").arg(self.file(host, "socket"));
+            } else {
+                command.env_remove("DISTLOCK_SOCKET");
+                *self.acts.entry("a program is a member").or_default() += 1;
+            }
             // Its agent cuts it off, which it may be slow to notice.
-            garbles = self.is_troubled && self.choices.chance(50);
+            garbles = has_agent && self.is_troubled && self.choices.chance(50);
             if garbles {
                 command.arg("--garbles");
                 *self.acts.entry("a program garbles").or_default() += 1;

@@ -49,7 +49,7 @@ impl World<'_> {
         };
         let is_agent = self.agents.get(&host) == Some(&pid);
         let is_member =
-            is_agent || (self.agentless == Some(host) && self.runner(host) == Some(pid));
+            is_agent || (self.agentless == Some(host) && self.clients.contains_key(&pid));
         if is_member {
             self.members[host] = Some(pid);
         }
@@ -165,10 +165,10 @@ impl World<'_> {
                 }) = self.clients.remove(&pid)
                 {
                     let at = self.within_leases(1) + 50 * MILLI;
-                    let act = if is_runner {
-                        Act::StartRunner
-                    } else {
-                        Act::StartProgram
+                    let act = match is_runner {
+                        _ if self.agentless == Some(host) => Act::StartMember,
+                        true => Act::StartRunner,
+                        false => Act::StartProgram,
                     };
                     self.plan(at, act(host));
                 }
