@@ -485,6 +485,32 @@ fn files_that_change_while_a_cluster_is_founded_stop_nobody() {
     (1..=3).for_each(|me| assert_eq!(group.votes(me), votes, "{me}"));
 }
 
+/// The founder loses its state before the other voter has its offer, and one that does not vote has accepted it. The
+/// other voter accepts and refuses it in the end; or refuses it at once, if its file has a longer lease now.
+#[test]
+fn a_founding_that_no_voter_remembers_is_given_up() {
+    for lease in [ms(1000), ms(2000)] {
+        let mut group = empty(3, ms(1000));
+        group.voters = ids(&[1, 2]);
+        group.slow_links.insert((node(1), node(2)), ms(100));
+        (1..=3).for_each(|me| group.start(me));
+        let cluster = |group: &Group, me| {
+            let record = group.records.get(&node(me));
+            record.and_then(|record| record.affiliation.cluster())
+        };
+        group.until(ms(10_000), |group| cluster(group, 3).is_some());
+        let first = cluster(&group, 3);
+        assert_eq!(cluster(&group, 2), None);
+        group.lose(1);
+        [2, 3].into_iter().for_each(|me| group.stop(me));
+        group.settings.lease = lease;
+        (1..=3).for_each(|me| group.start(me));
+        group.run(ms(30_000));
+        group.are_together(&[1, 2, 3]);
+        assert_ne!(cluster(&group, 3), first, "{lease:?}");
+    }
+}
+
 /// The first voter has completed a founding, as it heard that all accept it; the second does not hear that, and
 /// refuses it in the end. What the first has endorsed for it does not stand against the next founding.
 #[test]

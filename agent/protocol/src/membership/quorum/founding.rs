@@ -14,7 +14,9 @@
 //!
 //! A voter that has accepted and not completed may refuse, and counts that on its disk. A founding
 //! that was refused by a voter can never be live: the others give it up, and count that too. Nobody
-//! else gives up, and a member of a live cluster never does.
+//! else gives up, and a member of a live cluster never does. So a member that has accepted and does not
+//! vote offers the founding to the voters itself, if nothing has come of it: the founder may have lost
+//! its state, and no other voter know of it.
 //!
 //! Weaker rules fail. A majority of the listed members: two clusters without any loss, where a list
 //! more than doubles. Dropping an accepted founding without counting: stuck, or a late message makes
@@ -240,15 +242,26 @@ impl FoundingPart {
             && config.cluster.is_none()
             && founding.abandons == self.own.abandoned()
             && self.is_for_voters(founding.voters())
-            && founding.longest >= config.lease
             && founding.is_sound(&config.group)
             && self.others_in_clusters(now, config).next().is_none();
-        if may {
+        if may && founding.longest < config.lease {
+            // It was made before this file had such a lease. Who waits for this member's word is to know.
+            if founding.has_voter(self.me.node) {
+                self.refuse(out);
+            }
+        } else if may {
             self.own.standing = Standing::Accepted(Box::new(founding));
             self.own.permit = None;
             self.accepted_at = now;
             self.save(out);
         }
+    }
+
+    /// From now on this member accepts nothing that was made before.
+    fn refuse(&mut self, out: &mut Outbox) {
+        self.own.standing = Standing::New;
+        self.own.refusals = self.own.refusals.saturating_add(1);
+        self.save(out);
     }
 
     /// Whether the operator's word, if there is one, was given to these voters.
@@ -301,10 +314,8 @@ impl FoundingPart {
         let is_impatient = votes && !has_begun && now >= self.refuses_at(founding, lease);
         if refuses || voters_gone || is_impatient {
             let pause = lease * 2 * self.chance(cluster) / CHANCES;
-            self.own.standing = Standing::New;
-            self.own.refusals = self.own.refusals.saturating_add(1);
             self.founds_at = now + pause;
-            self.save(out);
+            self.refuse(out);
             return Some(Progress::GivenUp(cluster));
         }
         if !votes {
@@ -455,17 +466,15 @@ impl FoundingPart {
                 out.send(peer, QuorumMessage::Founding(Box::new(status.clone())));
             }
         }
-        if let Some(founding) = self
-            .own
-            .accepted()
-            .filter(|its| its.has_voter(self.me.node))
-        {
+        if let Some(founding) = self.own.accepted() {
             let cluster = founding.view_config.cluster;
-            for party in founding
-                .parties
-                .iter()
-                .filter(|its| its.node != self.me.node)
-            {
+            let votes = founding.has_voter(self.me.node);
+            let is_overdue = now >= self.accepted_at + config.lease * PATIENCE;
+            let is_to_hear = |party: &&Party| {
+                let asks = votes || (is_overdue && founding.has_voter(party.node));
+                party.node != self.me.node && asks
+            };
+            for party in founding.parties.iter().filter(is_to_hear) {
                 let known = self.status_of(party.node);
                 if known.is_none_or(|known| known.stance.accepted() != Some(cluster)) {
                     let offer = QuorumMessage::Found(Box::new(founding.clone()));
