@@ -121,6 +121,8 @@ impl Guard {
     ///
     /// For a semaphore: in the local group the former holder of this permit; in a configured group
     /// some holder before, of whom at least one entry is told.
+    ///
+    /// It is told once. A holder that can do nothing about it ends with [`Guard::withdraw`], and the next one is told.
     pub fn previous_owner(&self) -> PreviousOwner {
         match self.entry() {
             // The lock is lent only when nobody has to be told anything.

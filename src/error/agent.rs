@@ -123,7 +123,8 @@ pub enum MembersError {
         "membership is static in this group; change the members' files, and restart the agents"
     )]
     FilesOnly,
-    /// No majority of the voters has agreed in time. It may still be done when they are back.
+    /// No majority of the voters has agreed in time, and it is not tried any more. A view that was under way then
+    /// may have it: look at the members before you ask for the opposite.
     #[error("{}", not_changed(missing))]
     NoQuorum {
         /// The voters that were missing then; empty if a majority was there, and something else
@@ -216,7 +217,7 @@ fn not_changed(missing: &[Missing]) -> String {
             .to_owned()
     } else {
         format!(
-            "no quorum: {}; it may still be done when that has changed",
+            "no quorum: {}; this is not tried any more: ask again when that has changed",
             absences(missing)
         )
     }

@@ -225,7 +225,7 @@ impl Checkers {
                 Ok(())
             }
             // What enters by a loan is told to these checkers as if it had asked.
-            Command::Change(_)
+            Command::Change { .. }
             | Command::Borrow { .. }
             | Command::Return { .. }
             | Command::Find { .. } => Ok(()),

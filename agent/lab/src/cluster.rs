@@ -30,8 +30,8 @@ use super::network::{Conditions, Network, NetworkStats};
 use super::trace::Trace;
 use distlock_protocol::wire::GroupId;
 use distlock_protocol::{
-    ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, QuorumOverview,
-    Record, Settings, Time,
+    Change, ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId,
+    QuorumOverview, Record, Settings, Time,
 };
 
 /// What surrounds the nodes.
@@ -359,6 +359,16 @@ impl<A> Cluster<A> {
         self.checkers.commands(self.now(), process, command)?;
         self.input(process, Input::Command(command))?;
         Ok(true)
+    }
+
+    /// Has an operator ask a node for a change, and give up after as many leases as agents do.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn change(&mut self, node: NodeId, change: Change) -> Result<bool, Violation> {
+        let local = self.hosts.clock(node).shows(self.now());
+        let until = local + self.lease() * 4;
+        self.command(node, &Command::Change { change, until })
     }
 
     /// Goes on until there is something for the driver, or nothing is left to happen by `end`.

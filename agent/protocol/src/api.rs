@@ -198,8 +198,14 @@ pub enum Command {
     },
     /// To change who may be a member ([`Failure::Quorum`](crate::Failure::Quorum)), in place of a
     /// change that was asked for before and is not made yet. It is tried until a view has it
-    /// ([`Event::Members`]).
-    Change(Change),
+    /// ([`Event::Members`]), but not after `until`: nobody waits for it any more, and an operator may have
+    /// changed the opposite meanwhile.
+    Change {
+        /// What is to change.
+        change: Change,
+        /// When it is given up.
+        until: Time,
+    },
     /// To leave the group: waiting requests end, granted ones are released, and when the others
     /// know (or a bounded time has passed) [`Event::Left`] comes and the node is silent.
     Leave,

@@ -33,7 +33,7 @@ use super::membership::ViewMessage;
 use super::membership::greeting::first_8;
 
 /// The version of the wire format.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// The longest datagram, in bytes: with a seal 1400, which fit one Ethernet frame, with IPv6 and some
 /// tunnels.
 pub const MAX_DATAGRAM: usize = 1348;

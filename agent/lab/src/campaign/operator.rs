@@ -17,7 +17,7 @@ use crate::checkers::{Process, Violation, violation};
 use distlock_protocol::membership::MembershipOverrides;
 use distlock_protocol::membership::quorum::{ViewConfig, Voter};
 use distlock_protocol::{
-    Absence, Affiliation, Change, ClusterId, Command, Node, NodeId, Record, VoterRecord,
+    Absence, Affiliation, Change, ClusterId, Node, NodeId, Record, VoterRecord,
 };
 
 /// How many members the files can have as voters.
@@ -159,7 +159,7 @@ impl Campaign {
             && !self.cluster.is_paused(node)
         {
             self.wishes.insert(process, change.clone());
-            self.cluster.command(node, &Command::Change(change))?;
+            self.cluster.change(node, change)?;
         }
         Ok(())
     }
@@ -489,7 +489,7 @@ impl Campaign {
             .partition(|node| view(node).is_some());
         for (&host, node) in there.iter().zip(missing) {
             let change = Change::Add(node, address(node));
-            self.cluster.command(host, &Command::Change(change))?;
+            self.cluster.change(host, change)?;
             if self.cluster.process(node).is_none() {
                 self.plan_start(node);
             }

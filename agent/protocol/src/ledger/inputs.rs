@@ -32,7 +32,7 @@ impl Ledger {
             Command::Release { ticket, how } => self.release(*ticket, *how),
             Command::Cancel { ticket } => self.cancel(*ticket),
             Command::Leave => self.close(now),
-            Command::Change(_) => self.tell(Event::Unchangeable),
+            Command::Change { .. } => self.tell(Event::Unchangeable),
             // A store lends nothing, and carries nothing from agent to agent.
             Command::Borrow { .. }
             | Command::Return { .. }

@@ -147,8 +147,14 @@ pub trait ViewSource: fmt::Debug + Send {
     /// This member is about to leave, and knows of locks that were abandoned.
     fn leave_marks(&mut self, _now: Time, _marks: AbandonedMarks, _out: &mut Vec<Action>) {}
 
-    /// An operator wants this changed. Returns whether that can be.
-    fn change(&mut self, _now: Time, _change: Change, _out: &mut Vec<Action>) -> bool {
+    /// An operator wants this changed, until then at the latest. Returns whether that can be.
+    fn change(
+        &mut self,
+        _now: Time,
+        _change: Change,
+        _until: Time,
+        _out: &mut Vec<Action>,
+    ) -> bool {
         false
     }
 

@@ -83,9 +83,9 @@ impl Node {
                 self.peers.note(*to, bytes.clone());
             }
             Command::Note { .. } => {}
-            Command::Change(change) => {
+            Command::Change { change, until } => {
                 let mut actions = Vec::new();
-                if !self.views.change(now, change.clone(), &mut actions) {
+                if !self.views.change(now, change.clone(), *until, &mut actions) {
                     self.tell(Event::Unchangeable);
                 }
                 return self.act(now, actions);

@@ -54,7 +54,7 @@ fn the_header_is_golden() {
     };
     let frames = [frame(true, vec![0xaa, 0xbb]), frame(false, vec![0xcc])];
     let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
-    let expected = "04010100\
+    let expected = "05010100\
         00010203\
         842add7b70d72e01\
         04050607\
@@ -65,7 +65,7 @@ fn the_header_is_golden() {
         000000000000000e\
         010002aabb\
         020001cc\
-        8e758175";
+        27037adb";
     assert_eq!(hex(&bytes), expected);
     let (decoded, payload) = decode(group(), &bytes).unwrap();
     assert_eq!(decoded, header(Kind::Frames));

@@ -146,7 +146,14 @@ impl Group {
     }
 
     pub(crate) fn change(&mut self, at: u16, change: Change) {
-        self.input(node(at), Input::Command(&Command::Change(change)));
+        self.change_until(at, change, Duration::from_secs(60));
+    }
+
+    /// The same; it is given up after so long.
+    pub(crate) fn change_until(&mut self, at: u16, change: Change, patience: Duration) {
+        let until = self.clock(at) + patience;
+        let command = Command::Change { change, until };
+        self.input(node(at), Input::Command(&command));
     }
 
     /// What the wall clocks of those show who start now.

@@ -278,6 +278,20 @@ fn a_removal_that_was_said_twice_does_not_hold_against_an_addition() {
     assert_eq!(group.members(1), [1, 2, 3]);
 }
 
+/// Nobody waits for it any more.
+#[test]
+fn a_change_that_was_given_up_is_not_made_later() {
+    for (patience, members) in [(ms(2000), vec![1, 2, 3]), (ms(60_000), vec![1, 3])] {
+        let mut group = group(3, Algorithm::Semaphore);
+        group.isolate(3);
+        group.change_until(3, Change::Remove(node(2)), patience);
+        group.run(ms(5000));
+        group.heal();
+        group.run(ms(6000));
+        assert_eq!(group.members(1), members, "{patience:?}");
+    }
+}
+
 /// The others go on without the member that was asked, which comes back as another incarnation.
 #[test]
 fn what_an_excluded_member_was_asked_is_done_when_it_is_back() {

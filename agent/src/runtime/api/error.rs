@@ -263,9 +263,9 @@ pub enum ChangeError {
         "membership is static in this group: change the members' files, and restart the agents"
     )]
     FilesOnly,
-    /// No view has it yet. It may still come, as it was asked for.
+    /// No view has it yet, and nobody tries it any more.
     #[error(
-        "no quorum: {}; it may still be done when that has changed",
+        "no quorum: {}; this is not tried any more: ask again when that has changed",
         absences(missing)
     )]
     NoQuorum {

@@ -138,18 +138,17 @@ impl Air {
             QuorumMessage::Install { .. } => 7,
             QuorumMessage::Log { message, .. } => match message.body {
                 Body::Vote { .. } => 8,
-                Body::Voted { .. } => 14,
-                Body::Append { .. } => 15,
-                Body::Appended { .. } => 16,
-                Body::Install(_) => 17,
-                Body::Retired(_) => 18,
-                Body::TakeOver => 19,
+                Body::Voted { .. } => 13,
+                Body::Append { .. } => 14,
+                Body::Appended { .. } => 15,
+                Body::Install(_) => 16,
+                Body::Retired(_) => 17,
+                Body::TakeOver => 18,
             },
-            QuorumMessage::ChangeRequest(_) => 9,
-            QuorumMessage::Cluster(_) => 10,
-            QuorumMessage::Founding(_) => 11,
-            QuorumMessage::Found(_) => 12,
-            QuorumMessage::Lift { .. } => 13,
+            QuorumMessage::Cluster(_) => 9,
+            QuorumMessage::Founding(_) => 10,
+            QuorumMessage::Found(_) => 11,
+            QuorumMessage::Lift { .. } => 12,
         };
         self.0.insert((from, to, kind), message);
     }

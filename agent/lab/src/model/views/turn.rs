@@ -190,7 +190,7 @@ impl<'a> Turn<'a> {
             }
             running
                 .quorum
-                .change(local, distlock_protocol::Change::Voters(voters))
+                .change(local, distlock_protocol::Change::Voters(voters), Time::MAX)
         })
     }
 

@@ -62,8 +62,6 @@ pub enum QuorumMessage {
         to: Voter,
         message: LogMessage,
     },
-    /// A member to all voters: an operator wants this changed.
-    ChangeRequest(Change),
     /// A member to one that is in no view with it: I am in this cluster.
     Cluster(Box<ClusterNotice>),
     /// A member that is in no view, to all that it can talk to: how I stand to founding.
@@ -126,8 +124,8 @@ impl Stance {
     }
 }
 
-/// A member's request to renew its lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A member's request to renew its lease, with what else voters are to know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Renew {
     /// The incarnation that asks.
     pub(crate) session: Incarnation,
@@ -146,6 +144,9 @@ pub struct Renew {
     pub(crate) left: bool,
     /// How long the lease is, by the member's file.
     pub(crate) lease: Duration,
+    /// What an operator wants changed. Whatever an earlier request wanted is not wanted any more: it may have come
+    /// late.
+    pub(crate) change: Option<Change>,
 }
 
 /// How far a member has come in a view.

@@ -150,9 +150,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.founding.begin_anew(now, me);
     }
 
-    /// An operator wants this changed.
-    pub fn change(&mut self, now: Time, change: Change) -> Vec<Action> {
-        self.session.change(change);
+    /// An operator wants this changed, until then at the latest.
+    pub fn change(&mut self, now: Time, change: Change, until: Time) -> Vec<Action> {
+        self.session.change(change, until);
         self.settle(now)
     }
 

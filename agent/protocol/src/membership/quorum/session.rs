@@ -211,12 +211,10 @@ impl Session {
             wants_view: self.wants_view == Some(self.epoch()),
             left: self.left,
             lease: self.lease,
+            change: self.overrides.change_request(now).cloned(),
         };
         for voter in self.voters() {
-            out.send(voter, QuorumMessage::Renew(renew));
-            if let Some(change) = self.overrides.change_request() {
-                out.send(voter, QuorumMessage::ChangeRequest(change.clone()));
-            }
+            out.send(voter, QuorumMessage::Renew(renew.clone()));
         }
         if let Some(known) = &self.known {
             self.contacts
@@ -301,9 +299,9 @@ impl Session {
         (self.told, self.told_epoch) = (voters, epoch);
     }
 
-    /// An operator wants this changed; in place of what was wanted before.
-    pub(super) fn change(&mut self, change: Change) {
-        self.overrides.want(change);
+    /// An operator wants this changed, until then at the latest; in place of what was wanted before.
+    pub(super) fn change(&mut self, change: Change, until: Time) {
+        self.overrides.want(change, until);
         self.renew_at = Time::ZERO;
     }
 

@@ -17,7 +17,7 @@ use super::view_config::{Digest, ViewConfig, Voter};
 use super::voter::endorser::Endorser;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
-use crate::membership::{Action, Member, MembershipOverrides, ViewMessage};
+use crate::membership::{Action, Change, Member, MembershipOverrides, ViewMessage};
 use crate::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -331,6 +331,7 @@ fn renewal(seq: u64, stage: Stage) -> Renew {
         wants_view: false,
         left: false,
         lease: LEASE,
+        change: None,
     }
 }
 
@@ -380,6 +381,36 @@ fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
 fn a_restarted_voter_may_have_renewed_until_it_started() {
     let part = incarnation(2, &record(LEASE), at(500));
     assert_eq!(part.age(at(600)), Duration::from_millis(100));
+}
+
+/// What a member wanted is not wanted any more when it says so, and not wanted again when a request from before
+/// comes late.
+#[test]
+fn a_change_is_wanted_as_the_newest_renewal_request_says() {
+    let mut out = Outbox::new(node(1));
+    let mut part = endorser();
+    let wants = |seq, change: Option<Change>| Renew {
+        change,
+        ..renewal(seq, Stage::Leased)
+    };
+    let removal = || Some(Change::Remove(node(5)));
+    let view_config = first();
+    for (seq, change, is_wanted) in [
+        (1, removal(), true),
+        (2, None, false),
+        (1, removal(), false),
+        (3, removal(), true),
+    ] {
+        part.renew(at(100), node(4), &wants(seq, change), &mut out);
+        let wanted = part.wanted_book(at(110), &view_config);
+        assert_eq!(wanted.removed.contains(&node(5)), is_wanted, "{seq}");
+    }
+    // Nor is it when nothing was heard of the member for a lease, or if it is none.
+    let before = &view_config.overrides;
+    assert_eq!(part.wanted_book(at(100) + LEASE, &view_config), *before);
+    let mut others = view_config.clone();
+    others.members.retain(|member| member.node != node(4));
+    assert_eq!(part.wanted_book(at(110), &others), *before);
 }
 
 #[test]
@@ -573,6 +604,7 @@ fn what_a_member_has_missed_of_a_quarantine_is_said_again() {
             wants_view: false,
             left: false,
             lease: LEASE,
+            change: None,
         };
         let pause = LEASE / 10;
         coordination.renew(at(ms), members[id - 1], &renew, pause, &mut out);

@@ -172,7 +172,6 @@ impl<M: MakeLog> VoterRole<M> {
             QuorumMessage::Decided(view_change) if view_change.parent.is_some() => {
                 self.endorse(now, *view_change, out)
             }
-            QuorumMessage::ChangeRequest(change) => self.endorser.request_change(now, from, change),
             QuorumMessage::Summary {
                 epoch,
                 digest,

@@ -75,7 +75,7 @@ fn read_as(me: u16, bytes: &[u8]) -> Result<Multicast, Drop> {
 #[test]
 fn a_merged_datagram_is_golden() {
     let bytes = merged(&BTreeMap::from([(2, 3), (0x0405, 4)]), &[0xaa, 0xbb]);
-    let expected = "04030002\
+    let expected = "05030002\
         00010000\
         842add7b70d72e01\
         00000005\
@@ -86,14 +86,14 @@ fn a_merged_datagram_is_golden() {
         08040500000000000000040000000000000015000000000000002600000000000000\
         3704\
         020003aabb\
-        8cc960f6";
+        f0fa3480";
     assert_eq!(hex(&bytes), expected);
 }
 
 #[test]
 fn a_report_is_golden() {
     let bytes = report(group(), node(1), &[node(2), node(0x0304)]);
-    let expected = "0404000000010002842add7b70d72e0100020304a6932c21";
+    let expected = "0504000000010002842add7b70d72e010002030491d0db9c";
     assert_eq!(hex(&bytes), expected);
     let hears_me = |me| read_as(me, &bytes).unwrap();
     assert_eq!(hears_me(0x0304), Multicast::Report { hears_me: true });

@@ -70,7 +70,10 @@ impl CoreGuard<'_> {
         if let Some(before) = members.and_then(|it| it.membership.asked.replace(asked)) {
             self.answer_change(before.asker, Err(ChangeError::Replaced));
         }
-        self.step(Input::Command(&Command::Change(change)));
+        self.step(Input::Command(&Command::Change {
+            change,
+            until: deadline,
+        }));
     }
 
     /// Whether what this member knows is what the group has agreed on, as far as it can tell.

@@ -69,8 +69,8 @@ where
         out.extend(self.want_view(now));
     }
 
-    fn change(&mut self, now: Time, change: Change, out: &mut Vec<Action>) -> bool {
-        out.extend(self.change(now, change));
+    fn change(&mut self, now: Time, change: Change, until: Time, out: &mut Vec<Action>) -> bool {
+        out.extend(self.change(now, change, until));
         true
     }
 

@@ -6,6 +6,7 @@ use super::super::outbox::Outbox;
 use super::super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Action, Change, MembershipOverrides};
+use crate::time::Time;
 
 /// The overrides of the newest view that this member was told of.
 #[derive(Clone, Debug, Hash)]
@@ -14,8 +15,8 @@ pub(super) struct KnownOverrides {
     overrides: MembershipOverrides,
     /// The epoch of the view that has it.
     epoch: Epoch,
-    /// What an operator wants changed, until the overrides has it.
-    change_request: Option<Change>,
+    /// What an operator wants changed, until the overrides has it, or that time has come.
+    change_request: Option<(Change, Time)>,
     /// The voters that say that this member was removed, and by which view.
     removed_by: BTreeMap<NodeId, Digest>,
     /// Whether the other voters still need this member's vote.
@@ -41,15 +42,17 @@ impl KnownOverrides {
         self.epoch = before.epoch;
     }
 
-    pub(super) fn change_request(&self) -> Option<&Change> {
-        self.change_request.as_ref()
+    pub(super) fn change_request(&self, now: Time) -> Option<&Change> {
+        let (change, until) = self.change_request.as_ref()?;
+        (now < *until).then_some(change)
     }
 
     /// An operator wants this changed, in place of what was wanted before. What is so already is not
     /// wanted: no view would come that ends the request, and it would stand against what others
     /// want later.
-    pub(super) fn want(&mut self, change: Change) {
-        self.change_request = Some(change).filter(|change| !self.overrides.has(change));
+    pub(super) fn want(&mut self, change: Change, until: Time) {
+        let is_so = self.overrides.has(&change);
+        self.change_request = (!is_so).then_some((change, until));
     }
 
     /// Whether the other voters still need this member's vote.
@@ -103,7 +106,8 @@ impl KnownOverrides {
             return;
         }
         self.epoch = epoch;
-        self.change_request.take_if(|change| overrides.has(change));
+        self.change_request
+            .take_if(|(change, _)| overrides.has(change));
         if self.is_needed {
             overrides.removed.remove(&self.me);
         }

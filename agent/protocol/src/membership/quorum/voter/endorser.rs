@@ -69,8 +69,6 @@ pub(in crate::membership::quorum) struct Endorser {
     heard: BTreeMap<NodeId, Heard>,
     /// What other voters said last.
     pub(in crate::membership::quorum) others: BTreeMap<NodeId, Other>,
-    /// What operators want changed, as members have told lately.
-    change_requests: BTreeMap<NodeId, (Change, Time)>,
     /// Since when a majority of voters is heard.
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
@@ -110,12 +108,20 @@ pub(in crate::membership::quorum) struct Heard {
     pub(in crate::membership::quorum) wants_view: bool,
     /// Whether the incarnation before left.
     pub(in crate::membership::quorum) left: bool,
+    change: Option<Change>,
 }
 
 impl Heard {
     /// What matters of it besides that it was heard.
-    fn standing(&self) -> (Incarnation, Epoch, Stage, bool) {
-        (self.incarnation, self.epoch, self.stage, self.wants_view)
+    fn standing(&self) -> (Incarnation, Epoch, Stage, bool, Option<Change>) {
+        let change = self.change.clone();
+        (
+            self.incarnation,
+            self.epoch,
+            self.stage,
+            self.wants_view,
+            change,
+        )
     }
 }
 
@@ -166,7 +172,6 @@ impl Endorser {
             leavers: BTreeSet::new(),
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
-            change_requests: BTreeMap::new(),
             connected: None,
             certified: record.certified,
             heard_of: None,
@@ -268,30 +273,17 @@ impl Endorser {
         true
     }
 
-    /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
-    pub(in crate::membership::quorum) fn request_change(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        change: Change,
-    ) {
-        let view_config = self.newest().map(|newest| &newest.view_change.view_config);
-        if view_config.is_some_and(|view_config| view_config.incarnation_of(from).is_some()) {
-            self.change_requests.insert(from, (change, now));
-        }
-    }
-
-    /// The overrides with what is wanted.
+    /// The overrides with what operators want, as members have told lately. Whoever is no member has nothing to say.
     pub(in crate::membership::quorum) fn wanted_book(
         &self,
         now: Time,
         view_config: &ViewConfig,
     ) -> MembershipOverrides {
-        let fresh = self
-            .change_requests
-            .values()
-            .filter(|(_, at)| now.since(*at) < self.lease);
-        fresh.fold(view_config.overrides.clone(), |overrides, (change, _)| {
+        let members = self.heard.iter().filter(|(node, heard)| {
+            view_config.incarnation_of(**node).is_some() && now.since(heard.at) < self.lease
+        });
+        let changes = members.filter_map(|(_, heard)| heard.change.as_ref());
+        changes.fold(view_config.overrides.clone(), |overrides, change| {
             if overrides.has(change) {
                 return overrides;
             }
@@ -398,7 +390,6 @@ impl Endorser {
         let long_ago = |at: Time| now.since(at) > self.lease * 4;
         let closed = longest_lease(self.longest) + self.lock_delay;
         self.renewed.retain(|_, at| now.since(*at) <= closed * 2);
-        self.change_requests.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
             let view_config = endorsed.map(|endorsed| &endorsed.view_change.view_config);

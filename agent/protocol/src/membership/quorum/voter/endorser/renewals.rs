@@ -136,6 +136,7 @@ impl Endorser {
             stage: Stage::Frozen,
             wants_view: false,
             left: false,
+            change: None,
         });
         if session.incarnation < heard.incarnation {
             return false;
@@ -157,6 +158,7 @@ impl Endorser {
         heard.stage = renew.stage;
         heard.wants_view = renew.wants_view;
         heard.left = renew.left;
+        heard.change.clone_from(&renew.change);
         true
     }
 
