@@ -84,7 +84,7 @@ impl ProcessGroup {
         Self::open(pid)
     }
 
-    /// The group that the process `pid` leads, if that is a child of `parent` and has not ended.
+    /// The group that the process `pid` leads, if that is a child of `parent` that has not been waited for.
     /// Also when the leader started, in the kernel's ticks.
     pub(crate) fn of_client(pid: u32, parent: u32) -> io::Result<(Self, u64)> {
         // A client in another pid namespace has no number here, and says what its command has there:
@@ -96,7 +96,9 @@ impl ProcessGroup {
         // The number is the client's word, and may mean somebody else. Read after the descriptor was
         // opened, of a process that is still there: so it is the same one.
         let stat = Stat::read(pid)?;
-        if stat.parent != parent || stat.group != pid || group.leader.has_ended() {
+        // One that has ended, and was not waited for, has its number still.
+        let is_gone = group.leader.signal(0, 0) == Err(Errno::ESRCH);
+        if stat.parent != parent || stat.group != pid || is_gone {
             return Err(io::Error::other("it leads no group of the client's"));
         }
         Ok((group, stat.start))
@@ -262,6 +264,10 @@ mod tests {
         assert!(!group.has_leader_ended());
         assert_eq!(group.try_signal(0), Ok(()));
         group.signal(libc::SIGTERM).unwrap();
+        while !group.has_leader_ended() {
+            std::thread::yield_now();
+        }
+        assert!(!is_refused(leader.id(), me), "it was not waited for");
         assert_eq!(leader.wait().unwrap().signal(), Some(libc::SIGTERM));
         assert!(group.has_leader_ended());
         assert_eq!(group.try_signal(libc::SIGTERM), Err(Errno::ESRCH));

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use super::{LEASE_IS_OVER, LONGEST_LEASE_MS, RECOVERY, Result, SECOND, Trouble, WAKING, World};
 use crate::disk::Disk;
 use crate::network::address;
+use crate::page::GROUP;
 
 /// What happens to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,9 +122,10 @@ impl World<'_> {
             return false;
         };
         let host = process.host;
+        let knows = self.agent_knows_commands(host);
         let ends = |other: &u32| {
             let comm = || fs::read_to_string(format!("/proc/{other}/comm")).unwrap_or_default();
-            self.agents.get(&host) == Some(other) || comm() == "distlock-guard\n"
+            (knows && self.agents.get(&host) == Some(other)) || comm() == "distlock-guard\n"
         };
         let runs = |other: &u32| !self.scheduler.processes[other].is_stopped;
         let is_one = ends(&pid) || self.runner(host) == Some(pid);
@@ -131,6 +133,15 @@ impl World<'_> {
         is_one
             && !self.judge.commands(host).is_empty()
             && !others.filter(runs).any(|other| ends(&other))
+    }
+
+    /// Whether the agent of a host knows the commands of all lifelines there. Of one that has ended before the agent
+    /// read of it, it knows nothing, nor whom it has left behind.
+    fn agent_knows_commands(&self, host: usize) -> bool {
+        let lifelines = self.file(host, &format!("state/{GROUP}-{}/lifelines", host + 1));
+        let is_known = |entry: fs::DirEntry| entry.file_name().to_string_lossy().contains('.');
+        let mut entries = fs::read_dir(lifelines).into_iter().flatten();
+        entries.all(|entry| entry.is_ok_and(is_known))
     }
 
     pub(super) fn stop(&mut self, pid: u32) {
