@@ -348,6 +348,7 @@ impl Guard {
 
     /// Unlocks, and says that nothing was done under the lock: [`Guard::previous_owner`] tells the next holder what
     /// it tells this one. For a holder that finds what a former one left half done, and cannot mend it.
+    /// If the lock is not held any more, this is as dropping the guard.
     ///
     /// ```
     /// use distlock::{Agent, DistMutex, PreviousOwner};
@@ -363,7 +364,15 @@ impl Guard {
     /// # }
     /// ```
     pub fn withdraw(self) {
-        if self.leave_at_once() {
+        // One whose lease is over may have met another inside: that is told as ever.
+        if self.state() == GuardState::Valid {
+            self.give_back_unused();
+        }
+    }
+
+    /// Gives back what its holder has done nothing under, or never saw.
+    pub(crate) fn give_back_unused(self) {
+        if self.lock().is_forked() || self.leave_at_once() {
             return;
         }
         let _ = self.end(Release::Unused, Ending::AtOnce);

@@ -343,7 +343,7 @@ impl LockRequest {
 impl Drop for LockRequest {
     fn drop(&mut self) {
         if let Some(guard) = self.granted.take() {
-            guard.withdraw();
+            guard.give_back_unused();
         }
         if self.lock.is_forked() {
             // What it would touch is the parent's: leak it.

@@ -90,6 +90,8 @@ fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
     let (lock, guard) = lent(agent);
     let other = agent.mutex("y").unwrap();
     let inherited = by_loan(&other);
+    let third = agent.mutex("z").unwrap();
+    let withdrawn = by_loan(&third);
     #[expect(unsafe_code, reason = "fork is what is tested")]
     // SAFETY: the child calls what refuses it, and exits without running destructors.
     match unsafe { fork() }.unwrap() {
@@ -98,6 +100,7 @@ fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
             let is_refused = matches!(lock.lock(), Err(LockError::Forked));
             let is_forked = matches!(guard.unlock(), Err(UnlockError::Forked));
             drop((inherited, other));
+            withdrawn.withdraw();
             let code = i32::from(!(is_lost && is_refused && is_forked));
             #[expect(unsafe_code, reason = "no destructor may run in the child of a test")]
             // SAFETY: it does not return.
@@ -109,7 +112,8 @@ fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
             assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
         }
     }
-    assert!(guard.is_held() && inherited.is_held());
+    assert!(guard.is_held() && inherited.is_held() && withdrawn.is_held());
+    withdrawn.withdraw();
     let waits = other.clone();
     assert!(
         thread::spawn(move || is_busy(waits.try_lock()))

@@ -123,8 +123,8 @@ pub enum MembersError {
         "membership is static in this group; change the members' files, and restart the agents"
     )]
     FilesOnly,
-    /// No majority of the voters has agreed in time, and it is not tried any more. A view that was under way then
-    /// may have it: look at the members before you ask for the opposite.
+    /// No majority of the voters has agreed in time, and this member does not ask for it any more. What was proposed
+    /// already may still be done when there is a quorum again: look at the members then.
     #[error("{}", not_changed(missing))]
     NoQuorum {
         /// The voters that were missing then; empty if a majority was there, and something else
@@ -217,7 +217,8 @@ fn not_changed(missing: &[Missing]) -> String {
             .to_owned()
     } else {
         format!(
-            "no quorum: {}; this is not tried any more: ask again when that has changed",
+            "no quorum: {}; this is not asked for any more, though it may have been proposed: look at \
+         the members when that has changed, and ask again",
             absences(missing)
         )
     }

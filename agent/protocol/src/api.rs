@@ -198,8 +198,8 @@ pub enum Command {
     },
     /// To change who may be a member ([`Failure::Quorum`](crate::Failure::Quorum)), in place of a
     /// change that was asked for before and is not made yet. It is tried until a view has it
-    /// ([`Event::Members`]), but not after `until`: nobody waits for it any more, and an operator may have
-    /// changed the opposite meanwhile.
+    /// ([`Event::Members`]), but not after `until`: nobody waits for it any more, and an operator may
+    /// want the opposite by then.
     Change {
         /// What is to change.
         change: Change,
@@ -359,7 +359,7 @@ pub enum Event {
         overrides: MembershipOverrides,
     },
     /// A view was proposed with these, whom this member's file does not list: views go on without this member, or
-    /// without them.
+    /// without them ([`Failure::PresumeFailed`](crate::Failure::PresumeFailed) only).
     Unlisted {
         /// The members that are not listed.
         members: Vec<NodeId>,

@@ -1,4 +1,5 @@
-//! The programs of a simulated world: one that takes a lock, and the command of `distlock run`. Both tell the judge when they are inside.
+//! The programs of a simulated world: one that takes a lock, and the command of `distlock run`. Both tell the judge
+//! when they are inside.
 #![allow(unsafe_code, reason = "what the shim gives is found by name")]
 
 use std::ffi::CStr;

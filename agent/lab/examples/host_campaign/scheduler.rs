@@ -113,8 +113,8 @@ pub(crate) struct Scheduler {
     late: BTreeMap<u32, u64>,
     /// What each slot's host had seen when its thread looked last.
     looked: [u64; SLOTS],
-    /// Copies of epolls, by their numbers, and of which process. A copy of anything else would keep it open
-    /// beyond its process.
+    /// Copies of epolls, by their numbers, and of which process, until that closes them. A copy of anything else might
+    /// keep it open beyond its process.
     epolls: BTreeMap<u32, (u32, OwnedFd)>,
     /// Copies of what each slot's thread waits for, until a thread of its process has a turn, which may close it.
     waited: Vec<Option<Vec<OwnedFd>>>,

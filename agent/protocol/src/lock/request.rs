@@ -44,8 +44,8 @@ pub enum Release {
     Given,
     /// Its holder ended inside, and gave nothing back. The next holder is told.
     Abandoned,
-    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no
-    /// longer. The next holder is told what this one would have been told.
+    /// Nothing was done under it: its caller had gone, or waited no longer, before it knew of the grant; or the holder
+    /// says so. The next holder is told what this one would have been told.
     Unused,
 }
 

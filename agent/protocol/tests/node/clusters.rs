@@ -511,6 +511,37 @@ fn a_founding_that_no_voter_remembers_is_given_up() {
     }
 }
 
+/// One that does not vote has accepted a founding, and is left out of the files when the others found a cluster: its
+/// founder has lost its state, and the other voters have never heard of it. It joins when it is added.
+#[test]
+fn a_founding_is_given_up_when_its_voters_are_in_another_cluster() {
+    for voters in [&[1, 2][..], &[1]] {
+        let mut group = empty(4, ms(1000));
+        group.voters = ids(&[1, 2]);
+        for other in [2, 3] {
+            group.slow_links.insert((node(1), node(other)), ms(100));
+        }
+        (1..=4).for_each(|me| group.start(me));
+        let has_accepted = |group: &Group, me| {
+            let record = group.records.get(&node(me));
+            record.is_some_and(|record| record.affiliation.cluster().is_some())
+        };
+        group.until(ms(10_000), |group| has_accepted(group, 4));
+        assert!(!has_accepted(&group, 2));
+        (1..=4).for_each(|me| group.stop(me));
+        group.lose(1);
+        group.voters = ids(voters);
+        (1..=3).for_each(|me| group.start_listing(me, ids(&[1, 2, 3])));
+        group.run(ms(10_000));
+        group.are_together(&[1, 2, 3]);
+        group.change(2, Change::Add(node(4), "udp:127.0.0.1:4".into()));
+        group.run(ms(3000));
+        group.start(4);
+        group.run(ms(15_000));
+        group.are_together(&[1, 2, 3, 4]);
+    }
+}
+
 /// The first voter has completed a founding, as it heard that all accept it; the second does not hear that, and
 /// refuses it in the end. What the first has endorsed for it does not stand against the next founding.
 #[test]

@@ -76,7 +76,8 @@ pub enum AuditEvent {
     Released {
         /// Which, and where.
         entry: AuditEntry,
-        /// Whether the caller never knew of its grant, as it had given up or ended before.
+        /// Whether nothing was done under the lock: the caller had given up, or ended, before it knew of its grant, or
+        /// says so.
         is_unused: bool,
     },
     /// The caller has ended inside, or has said that it gives up in the middle.

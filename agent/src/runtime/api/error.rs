@@ -263,9 +263,10 @@ pub enum ChangeError {
         "membership is static in this group: change the members' files, and restart the agents"
     )]
     FilesOnly,
-    /// No view has it yet, and nobody tries it any more.
+    /// No view has it yet, and it is not asked for any more.
     #[error(
-        "no quorum: {}; this is not tried any more: ask again when that has changed",
+        "no quorum: {}; this is not asked for any more, though it may have been proposed: look at \
+         the members when that has changed, and ask again",
         absences(missing)
     )]
     NoQuorum {

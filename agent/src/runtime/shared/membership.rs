@@ -1,12 +1,12 @@
 //! Who may be a member, where they are, and an operator's changes of that.
 //!
 //! The file says it, and views say what has changed since (`distlock members add`): the last word is
-//! theirs. A change is asked for here, tried by the core until a view has it, and answered then, or
-//! when that has taken too long.
+//! theirs. A change is asked for here, and answered when a view has it, or when that has taken too long.
 
 mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::protocol::membership::quorum::log::MAX_VOTERS;
 use crate::protocol::{Change, MembershipOverrides, NodeId, Time};
@@ -18,6 +18,8 @@ use crate::runtime::shared::entry::Asker;
 
 /// How many leases a change may take: one for the removed member's own, one for the view, and some.
 const PATIENCE: u32 = 4;
+/// How long it may take where leases are short: changes are collected, and views keep a distance.
+const LEAST_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Who may be a member, and what is to change of that.
 #[derive(Debug)]

@@ -108,8 +108,8 @@ impl World<'_> {
         self.operator == Operator::LosesStates
     }
 
-    /// Whether the file of a host need not list all members: it knows them, or nobody has ever founded without the
-    /// missing one. Those that had forgotten the others might found without them.
+    /// Whether the file of a host need not list all members: it knows them, or the cluster is being founded. Those
+    /// that have forgotten the others might found without them.
     fn may_list_fewer(&self, host: usize) -> bool {
         let knows = self.clusters.of(host).is_some() || self.kind == Trouble::Founding;
         self.is_troubled && knows && !self.operator.loses_states()
@@ -236,8 +236,9 @@ impl World<'_> {
                 let now = self.scheduler.now();
                 let slept = now.saturating_sub(self.scheduler.resume(host).unwrap_or(now));
                 self.woke[host] = now;
-                // By any clock that leases can be measured by, they are over.
-                if slept > LEASE_IS_OVER {
+                // By any clock that leases can be measured by, they are over. The only voter renews its own before
+                // anybody looks: nobody else was let in meanwhile.
+                if slept > LEASE_IS_OVER && !self.may_vote_alone() {
                     for pid in self.judge.commands(host) {
                         self.plan(now + WAKING, Act::Expect(pid, None));
                     }
@@ -325,7 +326,8 @@ impl World<'_> {
                     let voters = (!others.is_empty()).then_some(others);
                     let missing = voters.is_some().then_some(missing);
                     self.configure_without(missing, host, self.lease_ms, voters.as_deref())?;
-                    *self.acts.entry("a member is not in the file").or_default() += 1;
+                    let is_short = u64::from(missing.is_some());
+                    *self.acts.entry("a member is not in the file").or_default() += is_short;
                 } else {
                     self.configure(host, self.lease_ms, None)?;
                 }

@@ -228,10 +228,18 @@ impl FoundingPart {
     pub(super) fn offered(
         &mut self,
         now: Time,
-        founding: Founding,
+        (from, founding): (NodeId, Founding),
         config: &QuorumConfig,
         out: &mut Outbox,
     ) {
+        if let Standing::Member(membership) = &self.own.standing
+            && membership.cluster != founding.view_config.cluster
+        {
+            // Whoever waits for that founding hears from members of a view nothing else of theirs.
+            let stance = Stance::Member(membership.cluster);
+            let status = self.status(now, config, (stance, Vec::new()));
+            return out.send(from, QuorumMessage::Founding(Box::new(status)));
+        }
         let party = founding.party(self.me.node);
         let is_for_me = party.is_some_and(|party| {
             (party.birth, party.refusals) == (self.own.birth, self.own.refusals)
@@ -300,7 +308,11 @@ impl FoundingPart {
             let status = self.status_of(voter.node);
             let party = founding.party(voter.node);
             status.zip(party).is_some_and(|(status, party)| {
-                status.birth == party.birth && status.refusals > party.refusals
+                // One that is in another cluster has refused it, or never heard of it, and never will accept it.
+                let is_elsewhere =
+                    matches!(status.stance, Stance::Member(theirs) if theirs != cluster);
+                let has_refused = status.refusals > party.refusals || is_elsewhere;
+                status.birth == party.birth && has_refused
             })
         });
         let votes = founding.has_voter(self.me.node);
@@ -439,19 +451,7 @@ impl FoundingPart {
             self.say_to_all_at = now + config.lease;
         }
         let votes = config.voters.contains(&self.me.node) || self.founds_as_voter();
-        let status = FoundingStatus {
-            incarnation: self.me.incarnation,
-            birth: self.own.birth,
-            refusals: self.own.refusals,
-            stance,
-            permit: self.own.permit.as_ref().map(Permit::id),
-            longest: self.own_longest(config),
-            running_for: now.since(self.started),
-            known: self.known,
-            reborn: reborn.clone(),
-            voters: voters_of(config),
-            members: digest_of(config),
-        };
+        let status = self.status(now, config, (stance, reborn.clone()));
         self.told = Some((stance, reborn));
         let is_member = matches!(stance, Stance::Member(_));
         let mut peers: BTreeSet<NodeId> = met.chain(config.members.iter().copied()).collect();
@@ -481,6 +481,27 @@ impl FoundingPart {
                     out.send(party.node, offer);
                 }
             }
+        }
+    }
+
+    fn status(
+        &self,
+        now: Time,
+        config: &QuorumConfig,
+        (stance, reborn): (Stance, Vec<NodeId>),
+    ) -> FoundingStatus {
+        FoundingStatus {
+            incarnation: self.me.incarnation,
+            birth: self.own.birth,
+            refusals: self.own.refusals,
+            stance,
+            permit: self.own.permit.as_ref().map(Permit::id),
+            longest: self.own_longest(config),
+            running_for: now.since(self.started),
+            known: self.known,
+            reborn,
+            voters: voters_of(config),
+            members: digest_of(config),
         }
     }
 

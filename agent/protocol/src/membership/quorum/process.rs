@@ -357,7 +357,8 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.founding.hear(now, from, *status);
             }
             QuorumMessage::Found(founding) => {
-                self.founding.offered(now, *founding, &self.config, out);
+                let offer = (from, *founding);
+                self.founding.offered(now, offer, &self.config, out);
             }
             to_voter => {
                 let asked = self.session.voters();

@@ -1,5 +1,5 @@
-//! An operator's change of the members: asked for here, tried by the core until a view has it, and
-//! answered then, or when that has taken too long.
+//! An operator's change of the members: asked for here, and by the core in its renewal requests until a view has it,
+//! and answered then; or when that has taken too long, and nobody asks for it any more.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::runtime::os::clock;
 use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::Asker;
 use crate::runtime::shared::entry::Task;
-use crate::runtime::shared::membership::{Asked, PATIENCE};
+use crate::runtime::shared::membership::{Asked, LEAST_PATIENCE, PATIENCE};
 
 fn ids(members: &BTreeSet<NodeId>) -> String {
     let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
@@ -59,7 +59,10 @@ impl CoreGuard<'_> {
             Ok(true) if self.is_current() => return self.answer_change(asker, Ok(())),
             Ok(_) => {}
         }
-        let deadline = clock::now() + self.shared.identity.settings.lease * PATIENCE;
+        let lease = self.shared.identity.settings.lease;
+        let until = clock::now() + (lease * PATIENCE).max(LEAST_PATIENCE);
+        // Voters count what this member has asked for last for one lease. Then somebody may ask for the opposite.
+        let deadline = until + lease * 5 / 4;
         let asked = Asked {
             change: change.clone(),
             deadline,
@@ -70,10 +73,7 @@ impl CoreGuard<'_> {
         if let Some(before) = members.and_then(|it| it.membership.asked.replace(asked)) {
             self.answer_change(before.asker, Err(ChangeError::Replaced));
         }
-        self.step(Input::Command(&Command::Change {
-            change,
-            until: deadline,
-        }));
+        self.step(Input::Command(&Command::Change { change, until }));
     }
 
     /// Whether what this member knows is what the group has agreed on, as far as it can tell.

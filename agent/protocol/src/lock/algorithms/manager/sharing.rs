@@ -189,7 +189,7 @@ impl Sharing {
         let mut shares = self.shares.iter_mut();
         let share = shares.find(|share| share.inside.contains(&id))?;
         share.inside.retain(|it| *it != id);
-        // Nobody knew of a share's first entry: who comes next is told what that one would have been told.
+        // A share's first entry did nothing: who comes next is told what that one was told, or would have been.
         let is_unused = how == Release::Unused && share.used == 1;
         if how == Release::Abandoned || is_unused {
             // The manager is to hear of it before others enter.

@@ -49,7 +49,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.session.abandon(theirs.epoch, out);
                 self.session.introduced(from, theirs);
             }
-            // What was accepted here may come to be or not: its voters give it up in time.
+            // What was accepted here may come to be or not: its voters say so when they are asked.
             Some(_) if self.founding.affiliation().accepted().is_some() => {}
             Some(_) => self.session.met_stranger(from, theirs, out),
             None => self.session.introduced(from, theirs),

@@ -13,9 +13,9 @@ use crate::time::Time;
 pub(super) struct KnownOverrides {
     me: NodeId,
     overrides: MembershipOverrides,
-    /// The epoch of the view that has it.
+    /// The epoch of the view that has them.
     epoch: Epoch,
-    /// What an operator wants changed, until the overrides has it, or that time has come.
+    /// What an operator wants changed, until the overrides have it, or that time has come.
     change_request: Option<(Change, Time)>,
     /// The voters that say that this member was removed, and by which view.
     removed_by: BTreeMap<NodeId, Digest>,
@@ -60,7 +60,7 @@ impl KnownOverrides {
         self.is_needed = is_needed;
     }
 
-    /// The next overrides counts, whichever its epoch is: it is another cluster's.
+    /// The next overrides count, whichever their epoch is: they are another cluster's.
     pub(super) fn forget_epoch(&mut self) {
         self.epoch = Epoch::ZERO;
     }
@@ -75,7 +75,7 @@ impl KnownOverrides {
         self.overrides.wants_vote_of(self.me)
     }
 
-    /// The certified view that this member is in has this overrides.
+    /// The certified view that this member is in has these overrides.
     pub(super) fn read(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
         self.note(view_config.epoch, view_config.overrides.clone(), out);
     }
