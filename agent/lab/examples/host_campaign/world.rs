@@ -240,7 +240,7 @@ pub(crate) fn play(
     };
     let outcome = world.run();
     if let Err(error) = outcome {
-        println!("{error}");
+        println!("{error}\nwhat hosts remember: {:?}", world.clusters);
         for host in 0..hosts {
             let log = fs::read_to_string(world.file(host, "log")).unwrap_or_default();
             // Programs that are started again and again say the same again and again.

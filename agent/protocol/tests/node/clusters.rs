@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock_protocol::{Algorithm, Change, Event, Failure, NodeId, PeerState, Record, Wait};
+use distlock_protocol::{
+    Absence, Algorithm, Change, Event, Failure, NodeId, PeerState, Record, Wait,
+};
 
-use crate::group::{Group, ms, node};
+use crate::group::{Group, missing, ms, node};
 
 fn ids(ids: &[u16]) -> BTreeSet<NodeId> {
     ids.iter().copied().map(node).collect()
@@ -508,6 +510,36 @@ fn a_founding_that_no_voter_remembers_is_given_up() {
         group.run(ms(30_000));
         group.are_together(&[1, 2, 3]);
         assert_ne!(cluster(&group, 3), first, "{lease:?}");
+    }
+}
+
+/// One of two voters loses its state when both have completed a founding. It may be live, so the other one keeps to
+/// it; and only an operator knows that nobody has ever been in it.
+#[test]
+fn a_founding_that_too_few_voters_remember_is_told() {
+    let mut group = empty(3, ms(1000));
+    group.voters = ids(&[1, 2]);
+    // So the first does not hear in time that the second has completed it.
+    group.slow_links.insert((node(2), node(1)), ms(50));
+    (1..=3).for_each(|me| group.start(me));
+    let completed = |group: &Group| {
+        let voter = group
+            .records
+            .get(&node(2))
+            .and_then(|its| its.voter.as_ref());
+        voter.is_some_and(|voter| voter.epoch().is_some())
+    };
+    group.until(ms(10_000), completed);
+    (1..=3).for_each(|me| group.stop(me));
+    group.lose(1);
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(20_000));
+    for me in 1..=3 {
+        let overview = group.nodes[&node(me)].quorum(group.now);
+        assert_eq!(overview.missing, missing(&[1], Absence::StateLost), "{me}");
+        let founding = group.founding(me).expect("none is founded");
+        let remember: Vec<_> = founding.remember.iter().map(|(node, _)| *node).collect();
+        assert_eq!(remember, [node(2)], "{me}");
     }
 }
 

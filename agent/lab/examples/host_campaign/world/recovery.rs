@@ -140,7 +140,9 @@ impl World<'_> {
         let is_told = statuses
             .iter()
             .any(|its| its.text.contains("distlock recover"));
-        let mut clusters = statuses.iter().filter_map(|its| its.cluster());
+        let mut clusters = statuses
+            .iter()
+            .filter_map(|its| its.cluster().or_else(|| its.remembered_cluster()));
         if let Some(cluster) = clusters.next() {
             let cluster = cluster.to_owned();
             self.abandon(cluster);
@@ -159,7 +161,16 @@ impl World<'_> {
     /// Where no file names its own host as the lowest voter nobody founds. All are told that the files
     /// differ, which are the same by now: the agents that began with another start again.
     pub(super) fn mend_what_is_told(&mut self) -> Result<()> {
-        let is_founder = |host: &usize| self.runs_with_voters[*host].first() == Some(&(host + 1));
+        // By the file with which its agent runs, or starts next.
+        let is_founder = |host: &usize| {
+            let agent = self.agents.get(host);
+            let runs = agent.is_some_and(|pid| !self.told_to_end.contains(pid));
+            let voters = match runs {
+                true => &self.runs_with_voters[*host],
+                false => &self.files_list[*host],
+            };
+            voters.first() == Some(&(host + 1))
+        };
         let is_founded = |host: &usize| self.clusters.of(*host).is_some();
         if (0..self.hosts).any(|host| is_founder(&host) || is_founded(&host)) {
             return Ok(());
@@ -224,6 +235,12 @@ impl Status {
     fn cluster(&self) -> Option<&str> {
         let cluster = self.json["quorum"]["cluster"].as_str();
         cluster.filter(|name| !name.is_empty())
+    }
+
+    /// The one that a member remembers, as it has heard.
+    fn remembered_cluster(&self) -> Option<&str> {
+        let remember = self.json["quorum"]["founding"]["remember"].as_object()?;
+        remember.values().next()?.as_str()
     }
 
     fn names_files_that_differ(&self) -> bool {

@@ -393,6 +393,39 @@ impl FoundingPart {
         heard.is_some_and(|its| now < its.at + lease * HEARD) && self.is_reborn(voter)
     }
 
+    /// Voters that have lost their states since another one completed their founding, if those that are left are no
+    /// majority: nobody gives it up, and it never goes live. Also that other one, and the cluster. `completed`: what
+    /// the voter here has completed.
+    pub(super) fn lost_voters(
+        &self,
+        now: Time,
+        completed: Option<Digest>,
+        lease: Duration,
+    ) -> Option<(NodeId, Digest, Vec<NodeId>)> {
+        let heard = self.heard.iter();
+        let lately = heard.filter(|(_, its)| now < its.at + lease * HEARD);
+        let others = lately.filter_map(|(&node, its)| match its.status.stance {
+            Stance::Completed(cluster) => Some((node, cluster, its.status.reborn.as_slice())),
+            _ => None,
+        });
+        let mine = completed.map(|cluster| (self.me.node, cluster, [].as_slice()));
+        mine.into_iter()
+            .chain(others)
+            .find_map(|(node, cluster, reborn)| match self.own.accepted() {
+                Some(founding) if founding.view_config.cluster == cluster => {
+                    let view_config = &founding.view_config;
+                    let is_lost = |voter: &Voter| self.is_back_without_state(now, *voter, lease);
+                    let lost = view_config.voters.iter().filter(|voter| is_lost(voter));
+                    let is_open = view_config.has_majority(|voter| !is_lost(&voter));
+                    (!is_open).then(|| (node, cluster, lost.map(|voter| voter.node).collect()))
+                }
+                None if self.own.membership().is_none() && reborn.contains(&self.me.node) => {
+                    Some((node, cluster, reborn.to_vec()))
+                }
+                _ => None,
+            })
+    }
+
     fn status_of(&self, node: NodeId) -> Option<&FoundingStatus> {
         self.heard.get(&node).map(|heard| &heard.status)
     }

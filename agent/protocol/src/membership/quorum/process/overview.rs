@@ -26,7 +26,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             return overview;
         }
         let report = self.founding.report(now, &self.config);
-        let report = report.unwrap_or_default();
+        let mut report = report.unwrap_or_default();
         let is_early = now < self.began + self.config.lease / 2;
         let is_absent = |node: &&NodeId| !is_early || absent.contains(node);
         let of = |why| move |&member: &NodeId| Missing { member, why };
@@ -40,6 +40,13 @@ impl<M: MakeLog + Clone> Quorum<M> {
         if missing.is_empty() && !report.remember.is_empty() {
             let lost = self.config.voters.iter();
             missing.extend(lost.map(of(Absence::StateLost)));
+        }
+        let completed = self.vote.as_ref().and_then(|vote| vote.founds());
+        let completed = completed.map(|(cluster, _)| cluster);
+        let lost = self.founding.lost_voters(now, completed, self.config.lease);
+        if let Some((node, cluster, lost)) = lost.filter(|_| missing.is_empty()) {
+            report.remember.push((node, cluster.id()));
+            missing.extend(lost.iter().map(of(Absence::StateLost)));
         }
         missing.sort_unstable();
         overview.voters = self.config.voters.iter().copied().collect();
