@@ -40,7 +40,7 @@ use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{AcquireError, ChangeError, SessionEnd, StatusError};
 use crate::runtime::api::events::{AgentEvent, Hub, Leader, Observed, observe};
 use crate::runtime::api::metrics::Metrics;
-use crate::runtime::api::patience::Patience;
+use crate::runtime::api::patience::{Patience, change_is_answered_within};
 use crate::runtime::api::status::Status;
 use crate::runtime::clients::limits::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
 use crate::runtime::disk::trust::{self, PathTrustError};
@@ -293,7 +293,8 @@ impl Client {
     /// # Errors
     /// [`ChangeError`] says why it is not done.
     pub fn change(&self, change: Change) -> Result<(), ChangeError> {
-        let patience = self.lease() * 5;
+        let lease = self.lease();
+        let patience = change_is_answered_within(lease) + lease;
         let change = |id| ToAgent::Change { id, change };
         match self.link.ask_for(patience, change) {
             Ok(Answer::Changed(outcome)) => outcome,

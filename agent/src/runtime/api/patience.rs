@@ -13,6 +13,10 @@ use crate::runtime::os::clock;
 const TRY_TIME: Duration = MAX_TRY_TIME.saturating_add(Duration::from_millis(100));
 /// How long an agent may take to answer that a request is cancelled.
 const CANCEL_TIME: Duration = Duration::from_millis(200);
+/// How many leases a change may take: one for the removed member's own, one for the view, and some.
+const CHANGE_LEASES: u32 = 4;
+/// How long it may take where leases are short: changes are collected, and views keep a distance.
+const LEAST_CHANGE: Duration = Duration::from_secs(4);
 
 /// How long a caller is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,4 +87,15 @@ impl Deadline {
             end: self.end.min(end),
         }
     }
+}
+
+/// For how long a change is asked for.
+pub(crate) fn change_takes(lease: Duration) -> Duration {
+    (lease * CHANGE_LEASES).max(LEAST_CHANGE)
+}
+
+/// When a change is answered at the latest: voters count for one lease what a member has asked for last, and then
+/// somebody may ask for the opposite.
+pub(crate) fn change_is_answered_within(lease: Duration) -> Duration {
+    change_takes(lease) + lease * 5 / 4
 }

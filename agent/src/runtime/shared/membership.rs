@@ -6,7 +6,6 @@
 mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::protocol::membership::quorum::log::MAX_VOTERS;
 use crate::protocol::{Change, MembershipOverrides, NodeId, Time};
@@ -16,10 +15,8 @@ use crate::runtime::net::address::Address;
 use crate::runtime::net::transport::can_reach;
 use crate::runtime::shared::entry::Asker;
 
-/// How many leases a change may take: one for the removed member's own, one for the view, and some.
+/// For how many leases a view is waited for before voters that are not listed are looked for.
 const PATIENCE: u32 = 4;
-/// How long it may take where leases are short: changes are collected, and views keep a distance.
-const LEAST_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Who may be a member, and what is to change of that.
 #[derive(Debug)]

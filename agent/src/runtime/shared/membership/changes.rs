@@ -8,12 +8,13 @@ use crossbeam_channel::bounded;
 use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::error::{ChangeError, SessionEnd};
+use crate::runtime::api::patience::{change_is_answered_within, change_takes};
 use crate::runtime::frames::FromAgent;
 use crate::runtime::os::clock;
 use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::entry::Asker;
 use crate::runtime::shared::entry::Task;
-use crate::runtime::shared::membership::{Asked, LEAST_PATIENCE, PATIENCE};
+use crate::runtime::shared::membership::{Asked, PATIENCE};
 
 fn ids(members: &BTreeSet<NodeId>) -> String {
     let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
@@ -60,9 +61,9 @@ impl CoreGuard<'_> {
             Ok(_) => {}
         }
         let lease = self.shared.identity.settings.lease;
-        let until = clock::now() + (lease * PATIENCE).max(LEAST_PATIENCE);
-        // Voters count what this member has asked for last for one lease. Then somebody may ask for the opposite.
-        let deadline = until + lease * 5 / 4;
+        let now = clock::now();
+        let until = now + change_takes(lease);
+        let deadline = now + change_is_answered_within(lease);
         let asked = Asked {
             change: change.clone(),
             deadline,
