@@ -65,12 +65,16 @@ impl Judge {
     }
 
     /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. How a
-    /// command has ended its runner tells; and a runner may have been the next holder, without a command.
-    pub(super) fn ended(&mut self, pid: u32, is_runner: bool) {
+    /// command has ended its runner tells.
+    pub(super) fn ended(&mut self, pid: u32) {
         if let Some(inside) = self.inside.remove(&pid) {
             self.has_died_inside |= !inside.is_command && inside.is_valid && !inside.is_former;
         }
-        self.has_died_inside &= !is_runner;
+    }
+
+    /// Nobody is left who can tell that a holder has ended inside.
+    pub(super) fn forget_the_dead(&mut self) {
+        self.has_died_inside = false;
     }
 
     /// The programs whose guards have said that the lock is lost.

@@ -150,11 +150,7 @@ impl World<'_> {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.recovered(pid, code == Some(0));
-                let is_runner = self
-                    .clients
-                    .get(&pid)
-                    .is_some_and(|client| client.is_runner);
-                self.judge.ended(pid, is_runner);
+                self.judge.ended(pid);
                 // When it ends in order it has left that to its guardian.
                 if let Some(guardian) = self.alone.remove(&pid) {
                     self.act(Act::Continue(guardian))?;
