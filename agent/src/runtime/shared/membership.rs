@@ -90,7 +90,7 @@ impl Membership {
     fn note_members(&mut self, view: &[NodeId], voters: &[NodeId]) {
         self.look_at = None;
         if !voters.is_empty() {
-            // The group has agreed on who is a member: nobody else is missing here.
+            // The voters agree on the members: this host's file need not list anybody else.
             self.unlisted
                 .retain(|node| view.contains(node) || voters.contains(node));
         }

@@ -72,7 +72,7 @@ impl Judge {
         }
     }
 
-    /// Nobody is left who can tell that a holder has ended inside.
+    /// The voters have lost their states, and with these that a holder has ended inside.
     pub(super) fn forget_the_dead(&mut self) {
         self.has_died_inside = false;
     }

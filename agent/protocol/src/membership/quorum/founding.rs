@@ -235,7 +235,11 @@ impl FoundingPart {
         if let Standing::Member(membership) = &self.own.standing
             && membership.cluster != founding.view_config.cluster
         {
-            // Whoever waits for that founding hears from members of a view nothing else of theirs.
+            // Otherwise it might come back as one that can still accept.
+            if !self.saved {
+                return;
+            }
+            // Members of a view do not say by themselves how they stand to foundings.
             let stance = Stance::Member(membership.cluster);
             let status = self.status(now, config, (stance, Vec::new()));
             return out.send(from, QuorumMessage::Founding(Box::new(status)));

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::affiliation::{Affiliation, Membership};
+use super::affiliation::{Affiliation, Founding, Membership};
 use super::certificate::ViewChange;
 use super::config::QuorumConfig;
 use super::coordinator::{Coordination, longest_lease};
@@ -405,7 +405,7 @@ fn a_change_is_wanted_as_the_newest_renewal_request_says() {
         let wanted = part.wanted_book(at(110), &view_config);
         assert_eq!(wanted.removed.contains(&node(5)), is_wanted, "{seq}");
     }
-    // Nor is it when nothing was heard of the member for a lease, or if it is none.
+    // The voter has heard nothing of the member for a lease; or the view is without that member.
     let before = &view_config.overrides;
     assert_eq!(part.wanted_book(at(100) + LEASE, &view_config), *before);
     let mut others = view_config.clone();
@@ -725,4 +725,29 @@ fn a_member_notes_the_voters_of_its_cluster_when_they_change() {
     assert_eq!(written(&membership), 0, "it is on disk");
     membership.voters.pop();
     assert_eq!(written(&membership), 1);
+}
+
+/// What is not on disk may be forgotten, and then this member could accept the founding after all.
+#[test]
+fn a_member_says_that_it_is_in_another_cluster_when_that_is_on_disk() {
+    let mut out = Outbox::new(node(5));
+    let own = Affiliation::new(Incarnation(1));
+    let mut part = FoundingPart::new(member(5, 1), own, (Epoch::ZERO, LEASE), at(0));
+    part.join(Membership::of(&first()), &mut out);
+    out.take();
+    let mut view_config = first();
+    view_config.cluster = Digest([7; 32]);
+    let founding = Founding {
+        view_config,
+        parties: Vec::new(),
+        longest: LEASE,
+        abandons: None,
+    };
+    for is_on_disk in [false, true] {
+        if is_on_disk {
+            part.persisted();
+        }
+        part.offered(at(1), (node(1), founding.clone()), &config(), &mut out);
+        assert_eq!(out.take().len(), usize::from(is_on_disk));
+    }
 }
