@@ -17,6 +17,8 @@ use tempfile::TempDir;
 
 /// How often an entry is counted.
 const TIMES: usize = 15;
+/// Of how many entries the cheapest is one that nothing came between.
+const ENOUGH: usize = 5;
 /// Until all that an entry leads to has been said.
 const MOMENT: Duration = Duration::from_millis(100);
 /// Long enough for members to ask each other, and to have their leases renewed, as often as ever.
@@ -102,30 +104,30 @@ fn who_enters_a_lock_of_another_member() {
     }
     let group = Group::new();
     let test = "who_enters_a_lock_of_another_member";
-    // On a busy machine it may be the agent that takes every token off the socket.
-    for _ in 0..4 {
+    // On a busy machine it may be the agent that takes almost every token off the socket, and a thread that
+    // does may have tried a loan that had just ended: the cheapest of several entries is counted.
+    let mut times = Vec::new();
+    for _ in 0..8 {
         let Some(mut members) = group.start(test, &[1]) else {
             return;
         };
         enter_in_turn(&mut members);
         let [first, ..] = members;
         // The first entry makes what the others find.
-        let times = first.end().into_iter().skip(1).map(|calls| calls.own);
+        let entries = first.end().into_iter().skip(1).map(|calls| calls.own);
         // Where the thread took its token off the socket itself. Whether it has to wake the agent, by
         // write(2), or to wait for it for a moment, by futex(2), is a matter of what that does just then.
-        let times = times.filter(|calls| calls.iter().any(|call| call == "recvfrom"));
-        let times = times.map(|mut calls| {
+        let entries = entries.filter(|calls| calls.iter().any(|call| call == "recvfrom"));
+        times.extend(entries.map(|mut calls| {
             calls.retain(|call| call != "write" && !call.starts_with("futex"));
             calls
-        });
-        let mut times = times.peekable();
-        if times.peek().is_some() {
-            // Whose entry it is; lead; ask; get the token; see that nothing else is there; lead no more; give
-            // it back.
-            return expect_least(times, 7..=7);
+        }));
+        if times.len() >= ENOUGH {
+            break;
         }
     }
-    panic!("no thread took its token off the socket");
+    // Whose entry it is; lead; ask; get the token; see that nothing else is there; lead no more; give it back.
+    expect_least(times.into_iter(), 7..=7);
 }
 
 #[test]
