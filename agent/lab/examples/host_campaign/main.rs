@@ -33,6 +33,7 @@ use distlock_protocol::checksum::crc_32c;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use outcome::{Log, Outcome, Subject};
+use program::{Manner, Way};
 use world::Trouble;
 
 #[derive(Debug, Parser)]
@@ -91,6 +92,7 @@ enum Role {
         lock: String,
         times: u32,
         stay_ms: u64,
+        way: Way,
         /// Inside, it says what its agent cannot understand.
         #[arg(long, requires = "socket")]
         garbles: bool,
@@ -98,7 +100,8 @@ enum Role {
     /// The command of `distlock run`.
     Command {
         stay_ms: u64,
-        manner: program::Manner,
+        manner: Manner,
+        way: Way,
     },
 }
 
@@ -131,19 +134,19 @@ fn run() -> Result<ExitCode> {
             lock,
             times,
             stay_ms,
+            way,
             garbles,
         }) => {
-            program::enters(
-                socket.as_deref(),
-                &lock,
-                times,
-                Duration::from_millis(stay_ms),
-                garbles,
-            )?;
+            let stay = Duration::from_millis(stay_ms);
+            program::enters(socket.as_deref(), &lock, (times, stay), way, garbles)?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Command { stay_ms, manner }) => {
-            program::command(stay_ms, manner)?;
+        Some(Role::Command {
+            stay_ms,
+            manner,
+            way,
+        }) => {
+            program::command(stay_ms, manner, way)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Agent, DistMutex, Guard, GuardState, PreviousOwner};
+use distlock::{
+    Agent, DistMutex, Guard, GuardState, LockError, PreviousOwner, Semaphore, TimedLockError,
+};
 
 /// What programs tell.
 pub(crate) mod told {
@@ -23,11 +25,21 @@ pub(crate) mod told {
     pub(crate) const LOST: u64 = 4;
     /// Its agent is about to cut it off.
     pub(crate) const GARBLED: u64 = 5;
+    /// It closes its agent while it is inside.
+    pub(crate) const CLOSES: u64 = 6;
     /// How something has entered: a program, by whether the last owner has ended inside; or a command.
     pub(crate) const AFTER_CLEAN: u64 = 0;
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
+    /// Beside that: it shares the lock.
+    pub(crate) const SHARED: u64 = 4;
 }
+
+/// The parts of a second that are the shares of programs which close their agent while they are inside, and of waits
+/// for a moment only; and the longest of these.
+const CLOSING: Duration = Duration::from_millis(200);
+const IMPATIENT: Duration = Duration::from_millis(300);
+const LONGEST_MOMENT: Duration = Duration::from_secs(2);
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -56,12 +68,12 @@ fn judge_asks() -> bool {
 
 /// Acquires the lock `times` times, through the agent at `socket` or as a member itself, holds it each time for at
 /// most `stay`, and mostly comes back at once, so that it is lent the lock.
-/// `garbles`: inside, the first time, it says what its agent cannot understand.
+/// `way`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand.
 pub(crate) fn enters(
     socket: Option<&Path>,
     lock: &str,
-    times: u32,
-    stay: Duration,
+    (times, stay): (u32, Duration),
+    way: Way,
     garbles: bool,
 ) -> Result {
     let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
@@ -77,20 +89,31 @@ pub(crate) fn enters(
         Some(socket) => Agent::connect(socket)?,
         None => Agent::open()?,
     };
-    let mutex = agent.mutex(lock)?;
+    let lock = match way {
+        Way::Alone => Lock::Mutex(Arc::new(agent.mutex(lock)?)),
+        Way::Shared => Lock::Mutex(agent.mutex(lock)?.shared()),
+        Way::Permit => Lock::Semaphore(agent.semaphore(lock, None)?),
+    };
     for entry in 1..=times {
-        let guard = Arc::new(mutex.lock()?);
+        let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
         let how = match guard.previous_owner() {
             PreviousOwner::Abandoned => told::AFTER_ABANDONED,
             _ => told::AFTER_CLEAN,
         };
+        let how = how | way.bits();
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
             tell(told::GARBLED, 0, 0);
         }
         thread::sleep(some(stay));
+        let closes = entry == times && some(Duration::from_secs(1)) < CLOSING;
+        if closes {
+            tell(told::CLOSES, 0, 0);
+            agent.close();
+            thread::sleep(some(stay));
+        }
         tell(told::LEAVES, 0, 0);
         held.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread that answers the judge may still have it.
@@ -102,7 +125,7 @@ pub(crate) fn enters(
             }
             thread::yield_now();
         };
-        if guard.unlock().is_err() {
+        if guard.unlock().is_err() && !closes {
             tell(told::LOST, 0, 0);
         }
         if entry.is_multiple_of(3) {
@@ -110,6 +133,37 @@ pub(crate) fn enters(
         }
     }
     Ok(())
+}
+
+/// What a program acquires.
+enum Lock {
+    Mutex(Arc<dyn DistMutex>),
+    Semaphore(Semaphore),
+}
+
+impl Lock {
+    /// Waits until it has the lock; now and then for a moment only at first, once or more.
+    fn acquire(&self) -> std::result::Result<Guard, Box<dyn std::error::Error>> {
+        while some(Duration::from_secs(1)) < IMPATIENT {
+            let moment = some(some(LONGEST_MOMENT));
+            let guard = match self {
+                Self::Mutex(mutex) => mutex.try_lock_for(moment),
+                Self::Semaphore(semaphore) => semaphore.try_acquire_for(moment),
+            };
+            match guard {
+                Ok(guard) => return Ok(guard),
+                // Of a member that has just begun the latter.
+                Err(
+                    TimedLockError::TimedOut | TimedLockError::Failed(LockError::NoQuorum { .. }),
+                ) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(match self {
+            Self::Mutex(mutex) => mutex.lock(),
+            Self::Semaphore(semaphore) => semaphore.acquire(),
+        }?)
+    }
 }
 
 /// Writes into this program's stream to its agent what is no message.
@@ -129,6 +183,34 @@ fn garble(socket: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How a program takes the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    Alone,
+    /// As a reader.
+    Shared,
+    /// As one of several.
+    Permit,
+}
+
+impl Way {
+    /// As the command line names it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Shared => "shared",
+            Self::Permit => "permit",
+        }
+    }
+
+    const fn bits(self) -> u64 {
+        match self {
+            Self::Shared => told::SHARED,
+            Self::Alone | Self::Permit => 0,
+        }
+    }
 }
 
 /// How a command behaves.
@@ -167,11 +249,12 @@ impl Manner {
 }
 
 /// What `distlock run` runs.
-pub(crate) fn command(stay_ms: u64, manner: Manner) -> Result {
+pub(crate) fn command(stay_ms: u64, manner: Manner, way: Way) -> Result {
     let child = |manner: Manner| {
         let mut child = std::process::Command::new(std::env::current_exe()?);
-        let stay_ms = stay_ms.to_string();
-        child.args(["command", &stay_ms, manner.word()]).spawn()
+        child
+            .args(["command", &stay_ms.to_string(), manner.word(), way.word()])
+            .spawn()
     };
     match manner {
         Manner::Plain => {}
@@ -189,7 +272,7 @@ pub(crate) fn command(stay_ms: u64, manner: Manner) -> Result {
             return Ok(());
         }
     }
-    work(Duration::from_millis(stay_ms));
+    work(Duration::from_millis(stay_ms), way);
     Ok(())
 }
 
@@ -212,11 +295,12 @@ fn close_lifelines() -> std::io::Result<()> {
     Ok(())
 }
 
-fn work(stay: Duration) {
+fn work(stay: Duration, way: Way) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    tell(told::ENTERED, fence.unwrap_or_default(), told::AS_COMMAND);
+    let how = told::AS_COMMAND | way.bits();
+    tell(told::ENTERED, fence.unwrap_or_default(), how);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
 }

@@ -80,8 +80,8 @@ struct Client {
     is_runner: bool,
     /// Whether it has to give up in time: nothing has held it up itself, and its command has not begun.
     is_punctual: bool,
-    /// Whether its agent will cut it off.
-    garbles: bool,
+    /// Whether it loses its lock by what it does itself: it closes its agent, or that will cut it off.
+    forfeits: bool,
 }
 
 struct World<'a> {
@@ -134,6 +134,9 @@ struct World<'a> {
     clocks_off: Vec<i64>,
     /// Whether datagrams are sealed.
     is_sealed: bool,
+    /// How many may hold the lock at once, and whether some only share it.
+    permits: usize,
+    has_readers: bool,
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
@@ -189,7 +192,12 @@ pub(crate) fn play(
     // Those that serve locks under quorum views.
     let mut engines = Algorithm::ALL.to_vec();
     engines.retain(|algorithm| !algorithm.is_probabilistic());
-    let chosen = engines[choices.index(engines.len())].name();
+    // Many worlds are of the default, which nobody has to choose.
+    let chosen = match choices.chance(200) {
+        true => Algorithm::Manager,
+        false => engines[choices.index(engines.len())],
+    };
+    let chosen = chosen.name();
     let algorithm = engine.unwrap_or(chosen);
     let chosen = Trouble::EACH[choices.index(Trouble::EACH.len())];
     let scheduler = Scheduler::new(place, shim, choices.fork(), trace)?;
@@ -228,6 +236,8 @@ pub(crate) fn play(
         runs_lacking: BTreeSet::new(),
         clocks_off: vec![0; hosts],
         is_sealed: false,
+        permits: 1,
+        has_readers: false,
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
         clusters: Clusters::new(hosts),
@@ -394,7 +404,7 @@ impl World<'_> {
         self.until(end, false)?;
         self.look(None)?;
         let valid = self.judge.valid();
-        self.may_not_lose = valid.filter(|pid| !self.garbles(*pid)).collect();
+        self.may_not_lose = valid.filter(|pid| !self.forfeits(*pid)).collect();
         self.is_quiet = true;
         let end = self.scheduler.now() + QUIET;
         self.until(end, false)?;
@@ -417,6 +427,14 @@ impl World<'_> {
         Ok(())
     }
 
+    /// What there is when several are inside at once: only where some share the lock, or it has several permits.
+    fn share(&self) -> Option<&'static str> {
+        match self.permits {
+            1 => self.has_readers.then_some("inside with other readers"),
+            _ => Some("inside with another permit"),
+        }
+    }
+
     /// Chooses what this world is like.
     fn choose(&mut self) -> Result<()> {
         let operators = match self.kind {
@@ -429,6 +447,14 @@ impl World<'_> {
             self.lease_ms = LONGEST_LEASE_MS;
         }
         self.is_sealed = self.choices.chance(500);
+        // Those that serve several at a time.
+        let serves_several = ["manager", "semaphore"].contains(&self.algorithm);
+        match self.choices.below(3) {
+            0 if serves_several => self.has_readers = true,
+            1 if serves_several => self.permits = 2,
+            _ => {}
+        }
+        self.judge.permit(self.permits);
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));

@@ -10,7 +10,7 @@ use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
-use crate::program::Manner;
+use crate::program::{Manner, Way};
 
 /// The keys of the group, and those of another. An agent must not take the one file for the other: their
 /// lengths differ.
@@ -107,6 +107,9 @@ impl World<'_> {
             let (id, address) = (member + 1, address(member));
             text += &format!("[[member]]\nid = {id}\naddress = \"{address}\"\n");
         }
+        if self.permits > 1 {
+            text += &format!("[[lock]]\nname = \"x\"\npermits = {}\n", self.permits);
+        }
         self.files_say[host] = lease_ms;
         Ok(fs::write(self.file(host, "distlock.toml"), text)?)
     }
@@ -168,6 +171,7 @@ impl World<'_> {
         let is_long = self.is_troubled && self.choices.chance(share);
         let longest = if is_long { 12_000 } else { 3_000 };
         let stay = (20 + self.choices.below(longest)).to_string();
+        let way = self.some_way();
         let mut patience = None;
         let mut garbles = false;
         let mut command;
@@ -189,10 +193,11 @@ impl World<'_> {
             if let Some(patience) = patience {
                 command.arg(format!("--timeout={}", patience.as_secs_f64()));
             }
-            command
-                .args(["x", "--"])
-                .arg(own)
-                .args(["command", &stay, manner.word()]);
+            if way == Way::Shared {
+                command.arg("--shared");
+            }
+            command.args(["x", "--"]).arg(own);
+            command.args(["command", &stay, manner.word(), way.word()]);
         } else {
             let times = if is_long {
                 1
@@ -201,7 +206,7 @@ impl World<'_> {
             }
             .to_string();
             command = self.command(host, &own)?;
-            command.args(["enters", "x", &times, &stay]);
+            command.args(["enters", "x", &times, &stay, way.word()]);
             let has_agent = self.agentless != Some(host);
             if has_agent {
                 command.arg("--socket").arg(self.file(host, "socket"));
@@ -234,10 +239,19 @@ impl World<'_> {
             host,
             is_runner,
             is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
-            garbles,
+            forfeits: garbles,
         };
         self.clients.insert(pid, client);
         Ok(())
+    }
+
+    /// How a program or a runner takes the lock.
+    fn some_way(&mut self) -> Way {
+        match self.permits {
+            1 if self.has_readers && self.choices.chance(600) => Way::Shared,
+            1 => Way::Alone,
+            _ => Way::Permit,
+        }
     }
 
     /// How long a runner waits; `None`: as long as it takes. In peace all do.

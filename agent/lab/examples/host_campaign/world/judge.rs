@@ -1,6 +1,6 @@
 //! Which programs and commands hold the lock, and whether they may at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{COMMAND, Result, WAKING};
 use crate::page::NEVER;
@@ -14,10 +14,11 @@ struct Inside {
     /// The member by which it entered: the process of an agent, or of a runner.
     member: Option<u32>,
     is_command: bool,
+    is_shared: bool,
     /// What its guard said last, and when that was.
     is_valid: bool,
     said_at: u64,
-    /// Whether another has entered since.
+    /// Whether another has entered since that may not be inside with it, or it has closed its agent.
     is_former: bool,
 }
 
@@ -29,8 +30,12 @@ pub(super) struct Judge {
     inside: BTreeMap<u32, Inside>,
     /// Programs and commands that entered, on each host.
     pub(super) entries: Vec<[u64; 2]>,
-    fence: u64,
-    /// Whether the last holder, a program, has ended inside.
+    /// How many may be inside at once, without sharing the lock.
+    permits: usize,
+    /// All that were given, and the last of one that was alone inside.
+    fences: BTreeSet<u64>,
+    last_fence: u64,
+    /// Whether a holder, a program, has ended inside, and nobody was told since that was alone inside.
     has_died_inside: bool,
 }
 
@@ -39,20 +44,34 @@ impl Judge {
         Self {
             inside: BTreeMap::new(),
             entries: vec![[0; 2]; hosts],
-            fence: 0,
+            permits: 1,
+            fences: BTreeSet::new(),
+            last_fence: 0,
             has_died_inside: false,
         }
     }
 
-    pub(super) fn entered(&mut self, pid: u32, host: usize, member: Option<u32>, kind: usize) {
+    /// From now on so many may be inside at once.
+    pub(super) fn permit(&mut self, permits: usize) {
+        self.permits = permits;
+    }
+
+    pub(super) fn entered(
+        &mut self,
+        pid: u32,
+        (host, member): (usize, Option<u32>),
+        kind: usize,
+        is_shared: bool,
+    ) {
         self.entries[host][kind] += 1;
         for former in self.inside.values_mut() {
-            former.is_former = true;
+            former.is_former |= !(is_shared && former.is_shared);
         }
         let inside = Inside {
             host,
             member,
             is_command: kind == COMMAND,
+            is_shared,
             is_valid: true,
             said_at: 0,
             is_former: false,
@@ -62,6 +81,13 @@ impl Judge {
 
     pub(super) fn left(&mut self, pid: u32) {
         self.inside.remove(&pid);
+    }
+
+    /// A program closes its agent. What it was doing then counts as done.
+    pub(super) fn closes(&mut self, pid: u32) {
+        if let Some(inside) = self.inside.get_mut(&pid) {
+            inside.is_former = true;
+        }
     }
 
     /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. How a
@@ -121,7 +147,7 @@ impl Judge {
         commands.map(|(pid, _)| *pid).collect()
     }
 
-    /// Fails if two are inside, of which `entered` is one that has just entered. What sleeps does nothing,
+    /// Fails if more are inside than may be, of which `entered` is one that has just entered. What sleeps does nothing,
     /// and a command that wakes may run on for a moment.
     pub(super) fn check(
         &self,
@@ -136,9 +162,11 @@ impl Judge {
         };
         let inside = self.inside.iter().filter(|(_, inside)| counts(inside));
         let inside: Vec<_> = inside.collect();
-        if inside.len() > 1 {
+        let do_share = inside.iter().all(|(_, inside)| inside.is_shared);
+        if inside.len() > self.permits && !do_share {
             let at = (now - BEGIN) as f64 / 1e9;
-            let what = format!("two inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
+            let count = if self.permits == 1 { "two" } else { "too many" };
+            let what = format!("{count} inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
             return Err(what.into());
         }
         Ok(())
@@ -185,23 +213,37 @@ impl Judge {
         Ok(())
     }
 
-    /// Fails if an entry after a holder that has ended inside is not told of that. `how` it has entered.
+    /// Fails if an entry after a holder that has ended inside is not told of that. `how` it has entered. One that
+    /// shares the lock, or has one of several permits, may have been let in before that was known.
     pub(super) fn check_previous_owner(&mut self, pid: u32, how: u64) -> Result<()> {
+        let inside = self.inside.get(&pid);
+        if self.permits > 1 || inside.is_some_and(|inside| inside.is_shared) {
+            return Ok(());
+        }
         let has_died = std::mem::take(&mut self.has_died_inside);
-        let is_valid = self.inside.get(&pid).is_some_and(|inside| inside.is_valid);
+        let is_valid = inside.is_some_and(|inside| inside.is_valid);
         if has_died && is_valid && how == told::AFTER_CLEAN {
             return Err(format!("a holder ended inside, and program {pid} is not told").into());
         }
         Ok(())
     }
 
-    /// Fails if the fence of an entry is no higher than one before, though its guard is valid.
+    /// Fails if the fence of an entry that is valid was given before, or is no higher than that of one which was
+    /// alone inside; or, where it is alone inside itself, no higher than any before.
     pub(super) fn check_fence(&mut self, pid: u32, fence: u64) -> Result<()> {
-        let is_valid = self.inside.get(&pid).is_some_and(|inside| inside.is_valid);
-        if fence <= self.fence && is_valid {
-            return Err(format!("fence {fence} after {}", self.fence).into());
+        let inside = self.inside.get(&pid);
+        let is_alone = self.permits == 1 && inside.is_some_and(|inside| !inside.is_shared);
+        let before = match is_alone {
+            true => self.fences.last().copied().unwrap_or_default(),
+            false => self.last_fence,
+        };
+        let is_new = self.fences.insert(fence);
+        if inside.is_some_and(|inside| inside.is_valid) && (fence <= before || !is_new) {
+            return Err(format!("fence {fence} after {before}").into());
         }
-        self.fence = self.fence.max(fence);
+        if is_alone {
+            self.last_fence = self.last_fence.max(fence);
+        }
         Ok(())
     }
 }

@@ -86,15 +86,21 @@ impl World<'_> {
                 words: [told::ENTERED, fence, how],
             } => {
                 let host = self.scheduler.processes[&pid].host;
+                let is_shared = how & told::SHARED != 0;
+                let how = how & !told::SHARED;
                 let kind = usize::from(how == told::AS_COMMAND);
-                self.judge.entered(pid, host, self.members[host], kind);
+                let place = (host, self.members[host]);
+                self.judge.entered(pid, place, kind, is_shared);
                 if kind == COMMAND {
                     self.excuse(|client| client.is_runner && client.host == host);
                 }
                 self.look(Some(pid))?;
+                if let (Some(name), true) = (self.share(), self.judge.valid().nth(1).is_some()) {
+                    *self.acts.entry(name).or_default() += 1;
+                }
                 self.judge.check_fence(pid, fence)?;
                 self.judge.check_previous_owner(pid, how)?;
-                if self.is_quiet && !self.garbles(pid) {
+                if self.is_quiet && !self.forfeits(pid) {
                     self.may_not_lose.insert(pid);
                 }
                 self.trouble_inside(pid, host, kind);
@@ -107,6 +113,17 @@ impl World<'_> {
                 self.stop(pid);
                 let until = self.within_leases(2);
                 self.plan(until, Act::Continue(pid));
+            }
+            Event::Told {
+                pid,
+                words: [told::CLOSES, ..],
+            } => {
+                self.judge.closes(pid);
+                self.may_not_lose.remove(&pid);
+                if let Some(client) = self.clients.get_mut(&pid) {
+                    client.forfeits = true;
+                }
+                *self.acts.entry("an agent is closed inside").or_default() += 1;
             }
             Event::Told {
                 pid,
@@ -195,9 +212,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether a program's agent cuts it off in any case.
-    pub(super) fn garbles(&self, pid: u32) -> bool {
-        self.clients.get(&pid).is_some_and(|client| client.garbles)
+    /// Whether a program loses its lock by what it does itself.
+    pub(super) fn forfeits(&self, pid: u32) -> bool {
+        self.clients.get(&pid).is_some_and(|client| client.forfeits)
     }
 
     /// Fails if a process that nobody has killed ends as none should.
@@ -225,7 +242,7 @@ impl World<'_> {
             && match what {
                 "agent" => !self.told_to_end.contains(&pid),
                 "runner" => code.is_some_and(|code| LOST.contains(&code)),
-                _ => code != Some(0) && !self.garbles(pid),
+                _ => code != Some(0) && !self.forfeits(pid),
             };
         if has_crashed || is_unasked {
             let when = if is_unasked {
