@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
-use distlock::{Agent, Guard, LeaseWatch, UnlockError};
+use distlock::{Agent, Guard, LeaseWatch, PreviousOwner, UnlockError};
 use distlock_agent::runtime::clock;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -316,6 +316,13 @@ fn start<'a>(
         (
             "DISTLOCK_FENCE",
             guard.fence().map(|fence| fence.to_string().into()),
+        ),
+        (
+            "DISTLOCK_PREVIOUS_OWNER",
+            Some(match guard.previous_owner() {
+                PreviousOwner::Abandoned => "abandoned".into(),
+                _ => "clean".into(),
+            }),
         ),
     ];
     let words = args.words();

@@ -70,6 +70,22 @@ fn a_command_that_is_not_started_tells_the_next_holder_of_the_former_one() {
 }
 
 #[test]
+fn a_command_is_told_how_the_holder_before_it_ended() {
+    let group = Local::new();
+    let told = |lock: &str| {
+        let script = r#"printf %s "$DISTLOCK_PREVIOUS_OWNER""#;
+        let mut run = group.distlock(["run", lock, "--", "sh", "-c", script]);
+        String::from_utf8(run.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(told("x"), "clean");
+    let killed = group.run(["x", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(killed, Some(128 + libc::SIGKILL));
+    assert_eq!(told("x"), "abandoned");
+    // What one is told is told.
+    assert_eq!(told("x"), "clean");
+}
+
+#[test]
 fn a_command_that_is_not_there_is_127() {
     let group = Local::new();
     for command in [
