@@ -1284,6 +1284,15 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t len)
     return (int)result(SYS(SYS_setsockopt, fd, level, option, value, len));
 }
 
+/* What was sent may arrive before the sender goes on: what it does next, in memory, others see too late. */
+static ssize_t sent(ssize_t len)
+{
+    int error = errno;
+    point();
+    errno = error;
+    return len;
+}
+
 ssize_t sendmsg(int fd, const struct msghdr *header, int flags)
 {
     point();
@@ -1294,7 +1303,7 @@ ssize_t sendmsg(int fd, const struct msghdr *header, int flags)
         if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLOUT))
             return -1;
         stir();
-        return result(SYS(SYS_sendmsg, fd, header, flags));
+        return sent(result(SYS(SYS_sendmsg, fd, header, flags)));
     }
     if (!is_udp(fd, &address, &port))
         return errno = EDESTADDRREQ, -1;
@@ -1319,7 +1328,7 @@ ssize_t sendmsg(int fd, const struct msghdr *header, int flags)
     parcel->at = page->now;
     parcel->len = (uint32_t)(len + HEAD);
     page->sent++;
-    return (ssize_t)len;
+    return sent((ssize_t)len);
 }
 
 ssize_t sendto(int fd, const void *from, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)

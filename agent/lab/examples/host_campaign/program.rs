@@ -27,17 +27,15 @@ pub(crate) mod told {
     pub(crate) const GARBLED: u64 = 5;
     /// It closes its agent while it is inside.
     pub(crate) const CLOSES: u64 = 6;
-    /// How something has entered: a program, by whether the last owner has ended inside; or a command.
-    pub(crate) const AFTER_CLEAN: u64 = 0;
+    /// How something has entered: as a command, after a holder that has ended inside, and sharing the lock.
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
-    /// Beside that: it shares the lock.
     pub(crate) const SHARED: u64 = 4;
 }
 
-/// The parts of a second that are the shares of programs which close their agent while they are inside, and of waits
-/// for a moment only; and the longest of these.
-const CLOSING: Duration = Duration::from_millis(200);
+/// The parts of a second that are the shares of programs which close their agent while they are inside (members, and
+/// clients), and of waits for a moment only; and the longest of these.
+const CLOSING: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(100)];
 const IMPATIENT: Duration = Duration::from_millis(300);
 const LONGEST_MOMENT: Duration = Duration::from_secs(2);
 
@@ -97,18 +95,15 @@ pub(crate) fn enters(
     for entry in 1..=times {
         let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
-        let how = match guard.previous_owner() {
-            PreviousOwner::Abandoned => told::AFTER_ABANDONED,
-            _ => told::AFTER_CLEAN,
-        };
-        let how = how | way.bits();
+        let how = way.bits() | after(guard.previous_owner() == PreviousOwner::Abandoned);
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
             tell(told::GARBLED, 0, 0);
         }
         thread::sleep(some(stay));
-        let closes = entry == times && some(Duration::from_secs(1)) < CLOSING;
+        let closes =
+            entry == times && some(Duration::from_secs(1)) < CLOSING[usize::from(socket.is_some())];
         if closes {
             tell(told::CLOSES, 0, 0);
             agent.close();
@@ -299,10 +294,19 @@ fn work(stay: Duration, way: Way) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    let how = told::AS_COMMAND | way.bits();
+    let is_after = std::env::var("DISTLOCK_PREVIOUS_OWNER").is_ok_and(|how| how == "abandoned");
+    let how = told::AS_COMMAND | way.bits() | after(is_after);
     tell(told::ENTERED, fence.unwrap_or_default(), how);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
+}
+
+const fn after(is_abandoned: bool) -> u64 {
+    if is_abandoned {
+        told::AFTER_ABANDONED
+    } else {
+        0
+    }
 }
 
 /// A while of up to `most`.

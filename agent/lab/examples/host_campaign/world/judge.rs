@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{COMMAND, Result, WAKING};
 use crate::page::NEVER;
-use crate::program::told;
 use crate::scheduler::BEGIN;
 
 /// A program or a command that holds the lock.
@@ -91,11 +90,17 @@ impl Judge {
     }
 
     /// A process is no more. Where that is a program which held the lock, the next holder has to hear of it. How a
-    /// command has ended its runner tells.
-    pub(super) fn ended(&mut self, pid: u32) {
-        if let Some(inside) = self.inside.remove(&pid) {
-            self.has_died_inside |= !inside.is_command && inside.is_valid && !inside.is_former;
-        }
+    /// command has ended its runner tells. Returns whether it is so, and what it was.
+    pub(super) fn ended(&mut self, pid: u32) -> Option<&'static str> {
+        let inside = self.inside.remove(&pid)?;
+        let has_died = !inside.is_command && inside.is_valid && !inside.is_former;
+        self.has_died_inside |= has_died;
+        let what = if inside.is_shared {
+            "a reader ended inside"
+        } else {
+            "a holder ended inside"
+        };
+        has_died.then_some(what)
     }
 
     /// The voters have lost their states, and with these that a holder has ended inside.
@@ -213,17 +218,17 @@ impl Judge {
         Ok(())
     }
 
-    /// Fails if an entry after a holder that has ended inside is not told of that. `how` it has entered. One that
+    /// Fails if an entry after a holder that has ended inside is not told of that. One that
     /// shares the lock, or has one of several permits, may have been let in before that was known.
-    pub(super) fn check_previous_owner(&mut self, pid: u32, how: u64) -> Result<()> {
+    pub(super) fn check_previous_owner(&mut self, pid: u32, is_told: bool) -> Result<()> {
         let inside = self.inside.get(&pid);
         if self.permits > 1 || inside.is_some_and(|inside| inside.is_shared) {
             return Ok(());
         }
         let has_died = std::mem::take(&mut self.has_died_inside);
         let is_valid = inside.is_some_and(|inside| inside.is_valid);
-        if has_died && is_valid && how == told::AFTER_CLEAN {
-            return Err(format!("a holder ended inside, and program {pid} is not told").into());
+        if has_died && is_valid && !is_told {
+            return Err(format!("a holder ended inside, and {pid} is not told").into());
         }
         Ok(())
     }

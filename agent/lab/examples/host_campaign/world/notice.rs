@@ -11,7 +11,7 @@ use super::{
     is_over_after,
 };
 use crate::program::told;
-use crate::scheduler::Event;
+use crate::scheduler::{Event, Midway};
 
 impl World<'_> {
     /// Asks every program that is inside whether its guard is valid, and fails if two holders are inside.
@@ -87,8 +87,7 @@ impl World<'_> {
             } => {
                 let host = self.scheduler.processes[&pid].host;
                 let is_shared = how & told::SHARED != 0;
-                let how = how & !told::SHARED;
-                let kind = usize::from(how == told::AS_COMMAND);
+                let kind = usize::from(how & told::AS_COMMAND != 0);
                 let place = (host, self.members[host]);
                 self.judge.entered(pid, place, kind, is_shared);
                 if kind == COMMAND {
@@ -99,7 +98,8 @@ impl World<'_> {
                     *self.acts.entry(name).or_default() += 1;
                 }
                 self.judge.check_fence(pid, fence)?;
-                self.judge.check_previous_owner(pid, how)?;
+                self.judge
+                    .check_previous_owner(pid, how & told::AFTER_ABANDONED != 0)?;
                 if self.is_quiet && !self.forfeits(pid) {
                     self.may_not_lose.insert(pid);
                 }
@@ -124,6 +124,11 @@ impl World<'_> {
                     client.forfeits = true;
                 }
                 *self.acts.entry("an agent is closed inside").or_default() += 1;
+                if self.is_troubled && self.choices.chance(800) {
+                    self.scheduler.stop_midway(pid, Midway::Anywhere);
+                    let until = self.within_leases(2);
+                    self.plan(until, Act::Continue(pid));
+                }
             }
             Event::Told {
                 pid,
@@ -167,7 +172,9 @@ impl World<'_> {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.recovered(pid, code == Some(0));
-                self.judge.ended(pid);
+                if let Some(what) = self.judge.ended(pid) {
+                    *self.acts.entry(what).or_default() += 1;
+                }
                 // When it ends in order it has left that to its guardian.
                 if let Some(guardian) = self.alone.remove(&pid) {
                     self.act(Act::Continue(guardian))?;

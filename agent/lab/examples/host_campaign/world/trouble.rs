@@ -70,7 +70,7 @@ impl Trouble {
                 LeaveOne, LeaveOne, LeaveOne, KillRunner, StallDisk, StopOthers, StopOthers,
             ],
             Self::Leases => &[
-                KillAgent, StopAgent, Suspend, CutOff, StopOthers, StopOthers,
+                KillAgent, StopAgent, Suspend, CutOff, StopOthers, StopOthers, KillHolder,
             ],
             Self::Wakes => &[
                 StopAgent, Suspend, SuspendAll, CutOff, StopOthers, StopOthers,
@@ -81,7 +81,7 @@ impl Trouble {
             ],
             Self::All | Self::Disks | Self::Members | Self::Founding => &[
                 EndAgent, EndAgent, EndAgent, EndAgent, EndAgent, KillAgent, StopAgent, Suspend,
-                CutOff, KillAny,
+                CutOff, KillHolder, KillHolder,
             ],
         }
     }
@@ -107,6 +107,8 @@ enum Mishap {
     KillAny,
     KillAgent,
     KillRunner,
+    /// The program that is inside.
+    KillHolder,
     EndAgent,
     LeaveOne,
     StallDisk,
@@ -300,6 +302,7 @@ impl World<'_> {
                 }
                 (Act::Kill(runner), None)
             }
+            (Mishap::KillHolder, _) => (Act::Kill(pid), None),
             (Mishap::KillAny, _) => {
                 let there = self.there(host);
                 (Act::Kill(there[self.choices.index(there.len())]), None)
