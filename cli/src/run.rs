@@ -320,8 +320,8 @@ fn start<'a>(
         (
             "DISTLOCK_PREVIOUS_OWNER",
             Some(match guard.previous_owner() {
-                PreviousOwner::Abandoned => "abandoned".into(),
-                _ => "clean".into(),
+                PreviousOwner::Clean => "clean".into(),
+                _ => "abandoned".into(),
             }),
         ),
     ];

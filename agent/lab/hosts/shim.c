@@ -1284,7 +1284,7 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t len)
     return (int)result(SYS(SYS_setsockopt, fd, level, option, value, len));
 }
 
-/* What was sent may arrive before the sender goes on: what it does next, in memory, others see too late. */
+/* A thread may stand still right after it has sent something, so that the receiver acts before the sender's next step. */
 static ssize_t sent(ssize_t len)
 {
     int error = errno;
