@@ -364,9 +364,13 @@ impl Guard {
     /// # }
     /// ```
     pub fn withdraw(self) {
-        // One whose lease is over may have met another inside: that is told as ever.
-        if self.state() == GuardState::Valid {
-            self.give_back_unused();
+        match self.state() {
+            GuardState::Valid => self.give_back_unused(),
+            // It may have met another inside: that is told as ever. What it was told is to be told again, if not.
+            GuardState::Suspended if self.previous_owner() == PreviousOwner::Abandoned => {
+                let _ = self.end(Release::Abandoned, Ending::AtOnce);
+            }
+            _ => {}
         }
     }
 

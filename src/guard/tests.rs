@@ -41,6 +41,10 @@ struct State {
     looks: usize,
     settled: usize,
     released: usize,
+    /// How what was released last was left.
+    left: Option<Release>,
+    /// Whether the holder before died.
+    is_abandoned: bool,
 }
 
 impl Leased {
@@ -116,7 +120,10 @@ impl Hold for Leased {
     }
 
     fn previous_owner(&self) -> PreviousOwner {
-        PreviousOwner::Clean
+        match self.0.lock().is_abandoned {
+            true => PreviousOwner::Abandoned,
+            false => PreviousOwner::Clean,
+        }
     }
 
     fn state(&self) -> GuardState {
@@ -138,8 +145,10 @@ impl Hold for Leased {
         state.until.map(|until| until.since(clock::now()))
     }
 
-    fn release(self: Box<Self>, _: Release) -> Result<(), UnlockError> {
-        self.0.lock().released += 1;
+    fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
+        let mut state = self.0.lock();
+        state.released += 1;
+        state.left = Some(how);
         Ok(())
     }
 
@@ -205,6 +214,26 @@ fn only_unlocking_waits_to_learn_what_became_of_the_lock() {
     agent.close();
     assert_eq!(counts(), (2, 2));
     assert_eq!(guard.state(), GuardState::Lost);
+}
+
+/// While the lease is over another may have been inside: then it is not as if nobody had been.
+#[test]
+fn what_a_withdrawn_guard_was_told_is_told_again_though_its_lease_is_over() {
+    for (is_abandoned, is_over, left) in [
+        (true, false, Release::Unused),
+        (true, true, Release::Abandoned),
+        (false, false, Release::Unused),
+        (false, true, Release::Given),
+    ] {
+        let (group, agent) = Leased::agent();
+        group.0.lock().is_abandoned = is_abandoned;
+        let guard = lock(&agent);
+        if is_over {
+            group.ends(clock::now());
+        }
+        guard.withdraw();
+        assert_eq!(group.0.lock().left, Some(left), "{is_abandoned} {is_over}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Judge {
     ) {
         self.entries[host][kind] += 1;
         for former in self.inside.values_mut() {
-            former.is_former |= !(is_shared && former.is_shared);
+            former.is_former |= self.permits == 1 && !(is_shared && former.is_shared);
         }
         let inside = Inside {
             host,
@@ -161,11 +161,16 @@ impl Judge {
         woke: &[u64],
         entered: Option<u32>,
     ) -> Result<()> {
-        let counts = |inside: &Inside| {
+        let counts = |pid: u32, inside: &Inside| {
             let wakes = inside.is_command && now < woke[inside.host] + WAKING;
-            inside.is_valid && !sleeps(inside.host) && !wakes
+            // A program that is stopped while it gives its lock back says nothing before it has.
+            let answers = inside.is_command || inside.said_at == now || entered == Some(pid);
+            inside.is_valid && answers && !sleeps(inside.host) && !wakes
         };
-        let inside = self.inside.iter().filter(|(_, inside)| counts(inside));
+        let inside = self
+            .inside
+            .iter()
+            .filter(|(pid, inside)| counts(**pid, inside));
         let inside: Vec<_> = inside.collect();
         let do_share = inside.iter().all(|(_, inside)| inside.is_shared);
         if inside.len() > self.permits && !do_share {
@@ -225,11 +230,12 @@ impl Judge {
         if self.permits > 1 || inside.is_some_and(|inside| inside.is_shared) {
             return Ok(());
         }
-        let has_died = std::mem::take(&mut self.has_died_inside);
+        // One that is void already says nothing of what the next one is told.
         let is_valid = inside.is_some_and(|inside| inside.is_valid);
-        if has_died && is_valid && !is_told {
+        if self.has_died_inside && is_valid && !is_told {
             return Err(format!("a holder ended inside, and {pid} is not told").into());
         }
+        self.has_died_inside &= !is_valid && !is_told;
         Ok(())
     }
 
