@@ -27,7 +27,9 @@ pub(crate) mod told {
     pub(crate) const GARBLED: u64 = 5;
     /// It closes its agent while it is inside.
     pub(crate) const CLOSES: u64 = 6;
-    /// How something has entered: as a command, after a holder that has ended inside, and sharing the lock.
+    /// A command is told that a holder before it has ended inside, whatever it does about that.
+    pub(crate) const LEARNS: u64 = 7;
+    /// Bits of how something has entered: as a command, after a holder that has ended inside, and sharing the lock.
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
     pub(crate) const SHARED: u64 = 4;
@@ -251,6 +253,10 @@ pub(crate) fn command(stay_ms: u64, manner: Manner, way: Way) -> Result {
             .args(["command", &stay_ms.to_string(), manner.word(), way.word()])
             .spawn()
     };
+    // A child that does the work may not come to it.
+    if is_after_abandoned() && way == Way::Alone {
+        tell(told::LEARNS, 0, 0);
+    }
     match manner {
         Manner::Plain => {}
         Manner::Stubborn => {
@@ -294,11 +300,14 @@ fn work(stay: Duration, way: Way) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    let is_after = std::env::var("DISTLOCK_PREVIOUS_OWNER").is_ok_and(|how| how == "abandoned");
-    let how = told::AS_COMMAND | way.bits() | after(is_after);
+    let how = told::AS_COMMAND | way.bits() | after(is_after_abandoned());
     tell(told::ENTERED, fence.unwrap_or_default(), how);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
+}
+
+fn is_after_abandoned() -> bool {
+    std::env::var("DISTLOCK_PREVIOUS_OWNER").is_ok_and(|how| how == "abandoned")
 }
 
 const fn after(is_abandoned: bool) -> u64 {

@@ -103,7 +103,7 @@ impl Judge {
         has_died.then_some(what)
     }
 
-    /// The voters have lost their states, and with these that a holder has ended inside.
+    /// One was told that a holder has ended inside, or the voters have lost their states, and that with them.
     pub(super) fn forget_the_dead(&mut self) {
         self.has_died_inside = false;
     }

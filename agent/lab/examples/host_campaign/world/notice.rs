@@ -135,6 +135,10 @@ impl World<'_> {
                 words: [told::LOST, ..],
             } if self.may_not_lose.contains(&pid) => return Err(lost_in_peace(pid)),
             Event::Told {
+                words: [told::LEARNS, ..],
+                ..
+            } => self.judge.forget_the_dead(),
+            Event::Told {
                 pid,
                 words: [told::LEAVES, ..],
             } => {
