@@ -208,6 +208,32 @@ fn a_member_that_leaves_is_gone_at_once() {
     }
 }
 
+/// On slow disks it goes before the view without it is in force, and that may be the one who was to see to it.
+#[test]
+fn a_member_that_leaves_takes_no_lease_with_it_though_disks_are_slow() {
+    for leaver in 1..=4 {
+        for disk in [50, 80, 110] {
+            let mut group = group(4, Algorithm::Manager);
+            group.disk = ms(disk);
+            group.run(ms(1000));
+            group.leave(leaver);
+            let left = (node(leaver), Event::Left);
+            group.until(ms(1000), |group| group.events.contains(&left));
+            group.stop(leaver);
+            for _ in 0..3000 {
+                group.run(ms(1));
+                for other in (1..=4).filter(|other| *other != leaver) {
+                    assert!(
+                        group.lease_of(other) > group.now,
+                        "{leaver} {disk}: {other}"
+                    );
+                }
+            }
+            assert_eq!(group.members(1 + leaver % 4).len(), 3, "{leaver} {disk}");
+        }
+    }
+}
+
 /// What member 1 was told is missing, each time.
 fn told_missing(group: &Group) -> Vec<Vec<Missing>> {
     let told = group.events.iter();

@@ -224,14 +224,15 @@ impl Proposer {
         let epoch = view_config.epoch.next()?;
         let members = changes.members.iter();
         let since = members.map(|its| view_config.member_since(*its).unwrap_or(epoch));
+        let voters = voters.unwrap_or_else(|| view_config.voters.clone());
         let next = ViewConfig {
+            coordinator: census.coordinator(self.me, &changes.members, &voters),
             cluster: view_config.cluster,
             epoch,
             parent: newest.digest,
             since: since.collect(),
             members: changes.members,
-            voters: voters.unwrap_or_else(|| view_config.voters.clone()),
-            coordinator: self.me,
+            voters,
             unclean,
             overrides,
             abandons: view_config.abandons.clone(),
@@ -362,6 +363,24 @@ impl<'a> Census<'a> {
         statuses.any(what)
     }
 
+    /// The member that shall bring a view of these members and voters into force: the leader itself. If it leaves, it
+    /// may be gone before that is done: then another voter that is there.
+    fn coordinator(&self, leader: Member, members: &[Member], voters: &[Voter]) -> Member {
+        if !self.leaves(leader) {
+            return leader;
+        }
+        let is_there = |member: &&Member| {
+            let mut voters = voters.iter().filter(|its| its.node == member.node);
+            voters.any(|its| self.voter.is_fresh(self.now, *its))
+        };
+        members.iter().find(is_there).copied().unwrap_or(leader)
+    }
+
+    /// Whether anybody has heard that it leaves in order.
+    fn leaves(&self, member: Member) -> bool {
+        self.anybody_says(|status| status.leavers.contains(&member))
+    }
+
     fn changes(&self, unresponsive: &BTreeSet<NodeId>, overrides: &MembershipOverrides) -> Changes {
         let mut changes = Changes {
             members: Vec::new(),
@@ -374,19 +393,18 @@ impl<'a> Census<'a> {
             .filter(|it| !overrides.removed.contains(&it.node))
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
-        let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
         // Who has not yet got what the view began with may be the only one to stay.
         let mut staying = self
             .view_config
             .members
             .iter()
-            .filter(|it| !leaves(it))
+            .filter(|it| !self.leaves(**it))
             .peekable();
         let is_shared = staying.peek().is_some();
         let is_known = staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
         for member in &self.view_config.members {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
-            if leaves(member) {
+            if self.leaves(*member) {
                 changes.left = true;
                 if !(is_known && self.takes_nothing_along(*member, is_shared)) {
                     changes.lost.push(member.node);

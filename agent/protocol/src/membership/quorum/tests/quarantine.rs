@@ -1,4 +1,4 @@
-//! What a view waits for, and who is told of it.
+//! What the coordinator of a view waits for, and which members it tells.
 
 use super::*;
 

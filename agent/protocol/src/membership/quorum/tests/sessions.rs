@@ -93,7 +93,7 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
 }
 
-/// Who is in a view with this member knows it, and who has left does not hear.
+/// The members of the same view know the cluster; a member that has left hears nothing.
 #[test]
 fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
     let mut out = Outbox::new(node(5));

@@ -168,7 +168,7 @@ fn the_wait_covers_clocks_that_are_a_tenth_off() {
     );
 }
 
-/// What was endorsed may never come to be: of who may be a member it says nothing.
+/// A view that was endorsed may never be certified: its members and voters are not remembered.
 #[test]
 fn what_is_not_known_to_be_certified_is_no_memory() {
     let epoch = |endorsed: &ViewChange, certified| {
