@@ -33,7 +33,7 @@ use distlock_protocol::checksum::crc_32c;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use outcome::{Log, Outcome, Subject};
-use program::{Manner, Way};
+use program::{Manner, Mode};
 use world::Trouble;
 
 #[derive(Debug, Parser)]
@@ -92,7 +92,7 @@ enum Role {
         lock: String,
         times: u32,
         stay_ms: u64,
-        way: Way,
+        mode: Mode,
         /// Inside, it says what its agent cannot understand.
         #[arg(long, requires = "socket")]
         garbles: bool,
@@ -101,7 +101,7 @@ enum Role {
     Command {
         stay_ms: u64,
         manner: Manner,
-        way: Way,
+        mode: Mode,
     },
 }
 
@@ -134,19 +134,19 @@ fn run() -> Result<ExitCode> {
             lock,
             times,
             stay_ms,
-            way,
+            mode,
             garbles,
         }) => {
             let stay = Duration::from_millis(stay_ms);
-            program::enters(socket.as_deref(), &lock, (times, stay), way, garbles)?;
+            program::enters(socket.as_deref(), &lock, (times, stay), mode, garbles)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Command {
             stay_ms,
             manner,
-            way,
+            mode,
         }) => {
-            program::command(stay_ms, manner, way)?;
+            program::command(stay_ms, manner, mode)?;
             Ok(ExitCode::SUCCESS)
         }
     }

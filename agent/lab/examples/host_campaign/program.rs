@@ -35,10 +35,11 @@ pub(crate) mod told {
     pub(crate) const SHARED: u64 = 4;
 }
 
-/// The parts of a second that are the shares of programs which close their agent while they are inside (members, and
-/// clients), and of waits for a moment only; and the longest of these.
-const CLOSING: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(100)];
-const IMPATIENT: Duration = Duration::from_millis(300);
+/// How many of a thousand programs close their agent while they are inside, and how many entries are waited for for a
+/// moment only, at most so long.
+const MEMBERS_CLOSE: u32 = 500;
+const CLIENTS_CLOSE: u32 = 100;
+const IMPATIENT: u32 = 300;
 const LONGEST_MOMENT: Duration = Duration::from_secs(2);
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -68,12 +69,12 @@ fn judge_asks() -> bool {
 
 /// Acquires the lock `times` times, through the agent at `socket` or as a member itself, holds it each time for at
 /// most `stay`, and mostly comes back at once, so that it is lent the lock.
-/// `way`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand.
+/// `mode`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand.
 pub(crate) fn enters(
     socket: Option<&Path>,
     lock: &str,
     (times, stay): (u32, Duration),
-    way: Way,
+    mode: Mode,
     garbles: bool,
 ) -> Result {
     let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
@@ -89,23 +90,27 @@ pub(crate) fn enters(
         Some(socket) => Agent::connect(socket)?,
         None => Agent::open()?,
     };
-    let lock = match way {
-        Way::Alone => Lock::Mutex(Arc::new(agent.mutex(lock)?)),
-        Way::Shared => Lock::Mutex(agent.mutex(lock)?.shared()),
-        Way::Permit => Lock::Semaphore(agent.semaphore(lock, None)?),
+    let lock = match mode {
+        Mode::Exclusive => Lock::Mutex(Arc::new(agent.mutex(lock)?)),
+        Mode::Shared => Lock::Mutex(agent.mutex(lock)?.shared()),
+        Mode::Permit => Lock::Semaphore(agent.semaphore(lock, None)?),
     };
     for entry in 1..=times {
         let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
-        let how = way.bits() | after(guard.previous_owner() == PreviousOwner::Abandoned);
+        let how = mode.bits() | after(guard.previous_owner() == PreviousOwner::Abandoned);
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
             tell(told::GARBLED, 0, 0);
         }
         thread::sleep(some(stay));
-        let closes =
-            entry == times && some(Duration::from_secs(1)) < CLOSING[usize::from(socket.is_some())];
+        let per_mille = if socket.is_some() {
+            CLIENTS_CLOSE
+        } else {
+            MEMBERS_CLOSE
+        };
+        let closes = entry == times && chance(per_mille);
         if closes {
             tell(told::CLOSES, 0, 0);
             agent.close();
@@ -141,7 +146,7 @@ enum Lock {
 impl Lock {
     /// Waits until it has the lock; now and then for a moment only at first, once or more.
     fn acquire(&self) -> std::result::Result<Guard, Box<dyn std::error::Error>> {
-        while some(Duration::from_secs(1)) < IMPATIENT {
+        while chance(IMPATIENT) {
             let moment = some(some(LONGEST_MOMENT));
             let guard = match self {
                 Self::Mutex(mutex) => mutex.try_lock_for(moment),
@@ -184,19 +189,19 @@ fn garble(socket: &Path) -> std::io::Result<()> {
 
 /// How a program takes the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Way {
-    Alone,
+pub(crate) enum Mode {
+    Exclusive,
     /// As a reader.
     Shared,
     /// As one of several.
     Permit,
 }
 
-impl Way {
+impl Mode {
     /// As the command line names it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Alone => "alone",
+            Self::Exclusive => "exclusive",
             Self::Shared => "shared",
             Self::Permit => "permit",
         }
@@ -205,7 +210,7 @@ impl Way {
     const fn bits(self) -> u64 {
         match self {
             Self::Shared => told::SHARED,
-            Self::Alone | Self::Permit => 0,
+            Self::Exclusive | Self::Permit => 0,
         }
     }
 }
@@ -246,15 +251,15 @@ impl Manner {
 }
 
 /// What `distlock run` runs.
-pub(crate) fn command(stay_ms: u64, manner: Manner, way: Way) -> Result {
+pub(crate) fn command(stay_ms: u64, manner: Manner, mode: Mode) -> Result {
     let child = |manner: Manner| {
         let mut child = std::process::Command::new(std::env::current_exe()?);
         child
-            .args(["command", &stay_ms.to_string(), manner.word(), way.word()])
+            .args(["command", &stay_ms.to_string(), manner.word(), mode.word()])
             .spawn()
     };
     // A child that does the work may not come to it.
-    if is_after_abandoned() && way == Way::Alone {
+    if is_after_abandoned() && mode == Mode::Exclusive {
         tell(told::LEARNS, 0, 0);
     }
     match manner {
@@ -273,7 +278,7 @@ pub(crate) fn command(stay_ms: u64, manner: Manner, way: Way) -> Result {
             return Ok(());
         }
     }
-    work(Duration::from_millis(stay_ms), way);
+    work(Duration::from_millis(stay_ms), mode);
     Ok(())
 }
 
@@ -296,11 +301,11 @@ fn close_lifelines() -> std::io::Result<()> {
     Ok(())
 }
 
-fn work(stay: Duration, way: Way) {
+fn work(stay: Duration, mode: Mode) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    let how = told::AS_COMMAND | way.bits() | after(is_after_abandoned());
+    let how = told::AS_COMMAND | mode.bits() | after(is_after_abandoned());
     tell(told::ENTERED, fence.unwrap_or_default(), how);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
@@ -316,6 +321,11 @@ const fn after(is_abandoned: bool) -> u64 {
     } else {
         0
     }
+}
+
+/// So many times of a thousand.
+fn chance(per_mille: u32) -> bool {
+    some(Duration::from_millis(1000)) < Duration::from_millis(per_mille.into())
 }
 
 /// A while of up to `most`.

@@ -81,7 +81,7 @@ struct Client {
     /// Whether it has to give up in time: nothing has held it up itself, and its command has not begun.
     is_punctual: bool,
     /// Whether it loses its lock by what it does itself: it closes its agent, or that will cut it off.
-    forfeits: bool,
+    loses_own_lock: bool,
 }
 
 struct World<'a> {
@@ -404,7 +404,7 @@ impl World<'_> {
         self.until(end, false)?;
         self.look(None)?;
         let valid = self.judge.valid();
-        self.may_not_lose = valid.filter(|pid| !self.forfeits(*pid)).collect();
+        self.may_not_lose = valid.filter(|pid| !self.loses_own_lock(*pid)).collect();
         self.is_quiet = true;
         let end = self.scheduler.now() + QUIET;
         self.until(end, false)?;
@@ -428,7 +428,7 @@ impl World<'_> {
     }
 
     /// What there is when several are inside at once: only where some share the lock, or it has several permits.
-    fn share(&self) -> Option<&'static str> {
+    fn several_inside(&self) -> Option<&'static str> {
         match self.permits {
             1 => self.has_readers.then_some("inside with other readers"),
             _ => Some("inside with another permit"),
@@ -454,7 +454,7 @@ impl World<'_> {
             1 if serves_several => self.permits = 2,
             _ => {}
         }
-        self.judge.permit(self.permits);
+        self.judge.permits = self.permits;
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));

@@ -10,7 +10,7 @@ use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
-use crate::program::{Manner, Way};
+use crate::program::{Manner, Mode};
 
 /// The keys of the group, and those of another. An agent must not take the one file for the other: their
 /// lengths differ.
@@ -171,7 +171,7 @@ impl World<'_> {
         let is_long = self.is_troubled && self.choices.chance(share);
         let longest = if is_long { 12_000 } else { 3_000 };
         let stay = (20 + self.choices.below(longest)).to_string();
-        let way = self.some_way();
+        let mode = self.some_mode();
         let mut patience = None;
         let mut garbles = false;
         let mut command;
@@ -193,11 +193,11 @@ impl World<'_> {
             if let Some(patience) = patience {
                 command.arg(format!("--timeout={}", patience.as_secs_f64()));
             }
-            if way == Way::Shared {
+            if mode == Mode::Shared {
                 command.arg("--shared");
             }
             command.args(["x", "--"]).arg(own);
-            command.args(["command", &stay, manner.word(), way.word()]);
+            command.args(["command", &stay, manner.word(), mode.word()]);
         } else {
             let times = if is_long {
                 1
@@ -206,7 +206,7 @@ impl World<'_> {
             }
             .to_string();
             command = self.command(host, &own)?;
-            command.args(["enters", "x", &times, &stay, way.word()]);
+            command.args(["enters", "x", &times, &stay, mode.word()]);
             let has_agent = self.agentless != Some(host);
             if has_agent {
                 command.arg("--socket").arg(self.file(host, "socket"));
@@ -239,18 +239,18 @@ impl World<'_> {
             host,
             is_runner,
             is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
-            forfeits: garbles,
+            loses_own_lock: garbles,
         };
         self.clients.insert(pid, client);
         Ok(())
     }
 
     /// How a program or a runner takes the lock.
-    fn some_way(&mut self) -> Way {
+    fn some_mode(&mut self) -> Mode {
         match self.permits {
-            1 if self.has_readers && self.choices.chance(600) => Way::Shared,
-            1 => Way::Alone,
-            _ => Way::Permit,
+            1 if self.has_readers && self.choices.chance(600) => Mode::Shared,
+            1 => Mode::Exclusive,
+            _ => Mode::Permit,
         }
     }
 

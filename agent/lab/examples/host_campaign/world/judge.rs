@@ -30,7 +30,7 @@ pub(super) struct Judge {
     /// Programs and commands that entered, on each host.
     pub(super) entries: Vec<[u64; 2]>,
     /// How many may be inside at once, without sharing the lock.
-    permits: usize,
+    pub(super) permits: usize,
     /// All that were given, and the last of one that was alone inside.
     fences: BTreeSet<u64>,
     last_fence: u64,
@@ -48,11 +48,6 @@ impl Judge {
             last_fence: 0,
             has_died_inside: false,
         }
-    }
-
-    /// From now on so many may be inside at once.
-    pub(super) fn permit(&mut self, permits: usize) {
-        self.permits = permits;
     }
 
     pub(super) fn entered(
@@ -131,6 +126,12 @@ impl Judge {
         }
     }
 
+    /// Whether several are inside that may be.
+    pub(super) fn is_held_by_several(&self) -> bool {
+        let valid = || self.inside.values().filter(|inside| inside.is_valid);
+        valid().nth(1).is_some() && (self.permits > 1 || valid().all(|inside| inside.is_shared))
+    }
+
     /// Whether there is more to see than that one is inside.
     pub(super) fn has_several(&self) -> bool {
         self.inside.len() > 1
@@ -172,8 +173,8 @@ impl Judge {
             .iter()
             .filter(|(pid, inside)| counts(**pid, inside));
         let inside: Vec<_> = inside.collect();
-        let do_share = inside.iter().all(|(_, inside)| inside.is_shared);
-        if inside.len() > self.permits && !do_share {
+        let are_readers = inside.iter().all(|(_, inside)| inside.is_shared);
+        if inside.len() > self.permits && !are_readers {
             let at = (now - BEGIN) as f64 / 1e9;
             let count = if self.permits == 1 { "two" } else { "too many" };
             let what = format!("{count} inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
@@ -239,8 +240,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Fails if the fence of an entry that is valid was given before, or is no higher than that of one which was
-    /// alone inside; or, where it is alone inside itself, no higher than any before.
+    /// Fails if the fence of an entry is not a new one, or not above the last one of an exclusive holder. That of an
+    /// exclusive holder must be above all others. Entries that are void already may have old ones.
     pub(super) fn check_fence(&mut self, pid: u32, fence: u64) -> Result<()> {
         let inside = self.inside.get(&pid);
         let is_alone = self.permits == 1 && inside.is_some_and(|inside| !inside.is_shared);

@@ -94,13 +94,14 @@ impl World<'_> {
                     self.excuse(|client| client.is_runner && client.host == host);
                 }
                 self.look(Some(pid))?;
-                if let (Some(name), true) = (self.share(), self.judge.valid().nth(1).is_some()) {
+                if let (Some(name), true) = (self.several_inside(), self.judge.is_held_by_several())
+                {
                     *self.acts.entry(name).or_default() += 1;
                 }
                 self.judge.check_fence(pid, fence)?;
                 self.judge
                     .check_previous_owner(pid, how & told::AFTER_ABANDONED != 0)?;
-                if self.is_quiet && !self.forfeits(pid) {
+                if self.is_quiet && !self.loses_own_lock(pid) {
                     self.may_not_lose.insert(pid);
                 }
                 self.trouble_inside(pid, host, kind);
@@ -121,7 +122,7 @@ impl World<'_> {
                 self.judge.closes(pid);
                 self.may_not_lose.remove(&pid);
                 if let Some(client) = self.clients.get_mut(&pid) {
-                    client.forfeits = true;
+                    client.loses_own_lock = true;
                 }
                 *self.acts.entry("an agent is closed inside").or_default() += 1;
                 if self.is_troubled && self.choices.chance(800) {
@@ -224,8 +225,10 @@ impl World<'_> {
     }
 
     /// Whether a program loses its lock by what it does itself.
-    pub(super) fn forfeits(&self, pid: u32) -> bool {
-        self.clients.get(&pid).is_some_and(|client| client.forfeits)
+    pub(super) fn loses_own_lock(&self, pid: u32) -> bool {
+        self.clients
+            .get(&pid)
+            .is_some_and(|client| client.loses_own_lock)
     }
 
     /// Fails if a process that nobody has killed ends as none should.
@@ -253,7 +256,7 @@ impl World<'_> {
             && match what {
                 "agent" => !self.told_to_end.contains(&pid),
                 "runner" => code.is_some_and(|code| LOST.contains(&code)),
-                _ => code != Some(0) && !self.forfeits(pid),
+                _ => code != Some(0) && !self.loses_own_lock(pid),
             };
         if has_crashed || is_unasked {
             let when = if is_unasked {
