@@ -17,6 +17,7 @@ mod outcome;
 mod page;
 mod program;
 mod scheduler;
+mod sealed;
 mod world;
 
 use std::error::Error;

@@ -13,6 +13,8 @@ use distlock_lab::dissect;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
+use crate::sealed::{self, Opened};
+
 pub(crate) const HOSTS: usize = 16;
 pub(crate) const SLOTS: usize = 256;
 const TIMERS: usize = 256;
@@ -195,10 +197,18 @@ impl Datagram {
     /// From which address and port it comes, before what the sender has written.
     const HEAD: usize = 6;
 
-    /// What it says, if it is not sealed.
+    /// What it says.
     pub(crate) fn in_words(&self) -> String {
         let written = self.data.get(Self::HEAD..).unwrap_or_default();
-        dissect::in_words(GROUP, written)
+        if !sealed::is_sealed(written) {
+            return dissect::in_words(GROUP, written);
+        }
+        match sealed::open(written) {
+            None => "what no member can open".to_owned(),
+            Some(Opened::Challenge) => "a challenge".to_owned(),
+            Some(Opened::Answer) => "the answer to a challenge".to_owned(),
+            Some(Opened::Datagram(opened)) => dissect::in_words(GROUP, &opened),
+        }
     }
 }
 

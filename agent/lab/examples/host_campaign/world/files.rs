@@ -11,11 +11,8 @@ use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
 use crate::program::{Manner, Mode};
+use crate::sealed::{KEY, OTHER_KEY};
 
-/// The keys of the group, and those of another. An agent must not take the one file for the other: their
-/// lengths differ.
-const KEY: &str = "2532abf4 64JPJoNWAGqDRXMlp86NJOn4Pm79z/RFgXWNuF0ROFw=\n";
-const OTHER_KEY: &str = "# another\nc49150ba THlfwFv1+3J0Q/YbAnroQXZ52turDt8e6il+321yOwo=\n";
 /// A runner that does not wait for the lock waits so long for the group's answer, and any may be late by
 /// so much.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
