@@ -1,8 +1,8 @@
 //! What the kernel tells of processes, and lends of them.
 #![allow(unsafe_code, reason = "nix has neither pidfd_open nor pidfd_getfd")]
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -38,6 +38,14 @@ pub(crate) fn descriptor(of: &OwnedFd, fd: u32) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// What the system says of a process, if it is there.
+fn status(pid: u32) -> io::Result<String> {
+    // It is all read by one call, or by none.
+    let mut text = [0; 8192];
+    let len = File::open(format!("/proc/{pid}/status"))?.read(&mut text)?;
+    Ok(String::from_utf8_lossy(&text[..len]).into_owned())
+}
+
 /// The signals that a process has not taken yet, as bits: `status` is its file of that name.
 fn pending_in(status: &str) -> u64 {
     let of = |name| status.lines().find_map(|line| line.strip_prefix(name));
@@ -54,7 +62,7 @@ pub(crate) fn is_dying(pid: u32, pidfd: &OwnedFd) -> bool {
         if has_ended(pidfd, PollTimeout::ZERO) {
             return true;
         }
-        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        let Ok(status) = status(pid) else {
             return true;
         };
         let sleeps = status.lines().any(|line| line.starts_with("State:\tS"));
@@ -78,7 +86,7 @@ pub(crate) fn is_readable(fd: &OwnedFd, patience: PollTimeout) -> bool {
 
 /// Whether a process has a signal that it has not taken yet.
 pub(crate) fn has_pending(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| pending_in(&status) != 0)
+    status(pid).is_ok_and(|status| pending_in(&status) != 0)
 }
 
 /// Copies of these descriptors of another process, if all are there.

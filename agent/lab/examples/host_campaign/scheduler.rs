@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG: u16 = 60_000;
 /// The true time at which a world begins.
 pub(crate) const BEGIN: u64 = 1_000_000_000_000;
+/// Worlds have 20,000 to 300,000 turns. Where a thread spins, time hardly goes on, and there is no end to them.
+const MOST_TURNS: u64 = 2_000_000;
 /// How long a call of the system takes.
 const POINT: Duration = Duration::from_nanos(200);
 
@@ -60,6 +62,10 @@ pub(crate) enum Broken {
     Keeps { pid: u32, name: String },
     #[error("a process does not begin: it is not of this world")]
     Begins,
+    #[error(
+        "thread {name} of process {pid}, and perhaps others, do not rest: this is turn {MOST_TURNS}"
+    )]
+    Spins { pid: u32, name: String },
 }
 
 type Result<T> = std::result::Result<T, Broken>;
@@ -568,6 +574,10 @@ impl Scheduler {
         let chosen = runnable[self.choices.index(runnable.len())];
         // Mostly a thread goes on until it would block; where it does not, it stops anywhere.
         let pid = self.page.get().slots[chosen].pid;
+        if self.turns >= MOST_TURNS {
+            let name = self.page.get().slots[chosen].name();
+            return Err(Broken::Spins { pid, name });
+        }
         let midway = self.midway.get(&pid).copied();
         let quantum = match midway {
             Some(Midway::BetweenDatagrams) => 1,
