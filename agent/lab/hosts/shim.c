@@ -5,7 +5,7 @@
  * as many points (calls of the system) as the scheduler allowed. Whatever would block is tried without
  * blocking, and the thread waits until the scheduler has it try again, or until its time is over.
  *
- * What scheduler and processes share is the page, laid out as agent/lab/src/hosts/page.rs says. */
+ * What scheduler and processes share is the page, laid out as agent/lab/examples/host_campaign/page.rs says. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -896,6 +896,14 @@ static int directory_fails(const char *path, int takes_room)
 READS(ssize_t, read, SYS_read, drain, (int fd, void *to, size_t len), to, len)
 READS(ssize_t, readv, SYS_readv, drain, (int fd, const struct iovec *to, int count), to, count)
 READS(int, accept4, SYS_accept4, stir, (int fd, struct sockaddr *of, socklen_t *len, int flags), of, len, flags)
+ssize_t pread64(int fd, void *to, size_t len, off64_t at)
+{
+    point();
+    return (ssize_t)result(SYS(SYS_pread64, fd, to, len, at));
+}
+
+ssize_t pread(int fd, void *to, size_t len, off_t at) __attribute__((alias("pread64")));
+
 ssize_t pwrite64(int fd, const void *from, size_t len, off64_t at)
 {
     point();
@@ -1160,6 +1168,10 @@ NAMES(renameat2, SYS_renameat2, one, 0, (int dir, const char *one, int to, const
       dir, one, to, other, flags)
 NAMES(unlink, SYS_unlink, path, 0, (const char *path), path)
 NAMES(unlinkat, SYS_unlinkat, path, 0, (int dir, const char *path, int flags), dir, path, flags)
+NAMES(rmdir, SYS_rmdir, path, 0, (const char *path), path)
+NAMES(link, SYS_link, other, 1, (const char *one, const char *other), one, other)
+NAMES(linkat, SYS_linkat, other, 1, (int dir, const char *one, int to, const char *other, int flags),
+      dir, one, to, other, flags)
 NAMES(mkdir, SYS_mkdir, path, 1, (const char *path, mode_t mode), path, mode)
 NAMES(mkdirat, SYS_mkdirat, path, 1, (int dir, const char *path, mode_t mode), dir, path, mode)
 NAMES(mkfifo, SYS_mknod, path, 1, (const char *path, mode_t mode), path, mode | S_IFIFO, 0)
@@ -1174,6 +1186,14 @@ int ftruncate(int fd, off_t len)
     if (disk_fails(fd, 0) && (grows || errno != ENOSPC))
         return -1;
     return (int)result(SYS(SYS_ftruncate, fd, len));
+}
+
+int fallocate(int fd, int mode, off_t at, off_t len)
+{
+    point();
+    if (disk_fails(fd, 0))
+        return -1;
+    return (int)result(SYS(SYS_fallocate, fd, mode, at, len));
 }
 
 int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
@@ -1374,6 +1394,15 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
 }
 STIRS(listen, SYS_listen, (int fd, int backlog), fd, backlog)
 STIRS(shutdown, SYS_shutdown, (int fd, int how), fd, how)
+
+int dup(int fd)
+{
+    point();
+    int to = (int)result(SYS(SYS_dup, fd));
+    mark_for_signals(to, is_for_signals(fd));
+    mark_epoll(to, 0);
+    return to;
+}
 
 int dup2(int fd, int to)
 {

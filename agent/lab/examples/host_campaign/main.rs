@@ -97,6 +97,9 @@ enum Role {
         /// Inside, it says what its agent cannot understand.
         #[arg(long, requires = "socket")]
         garbles: bool,
+        /// It has the library end it when the lock is lost.
+        #[arg(long)]
+        aborts: bool,
     },
     /// The command of `distlock run`.
     Command {
@@ -107,6 +110,9 @@ enum Role {
 }
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// So many seeds of all kinds play all that there is.
+const ENOUGH: usize = 10_000;
 
 fn main() -> ExitCode {
     match run() {
@@ -137,9 +143,11 @@ fn run() -> Result<ExitCode> {
             stay_ms,
             mode,
             garbles,
+            aborts,
         }) => {
             let stay = Duration::from_millis(stay_ms);
-            program::enters(socket.as_deref(), &lock, (times, stay), mode, garbles)?;
+            let manner = (mode, garbles, aborts);
+            program::enters(socket.as_deref(), &lock, (times, stay), manner)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Command {
@@ -221,6 +229,11 @@ fn campaign(options: &Options) -> Result<ExitCode> {
     let (now, took) = (log.len() - before, begun.elapsed().unwrap_or_default());
     println!("{log}; {now} of them now, in {:.0} s", took.as_secs_f64());
     let Some((seed, what)) = failed.unwrap_or_else(PoisonError::into_inner) else {
+        let is_of_all = options.engine == "all" && options.trouble.is_none();
+        let lacks = log.lacks();
+        if log.len() >= ENOUGH && is_of_all && !lacks.is_empty() {
+            return Err(format!("{} seeds, and none has played {lacks:?}", log.len()).into());
+        }
         return Ok(ExitCode::SUCCESS);
     };
     let program = options.program.display();

@@ -89,6 +89,35 @@ impl Network {
         self.cut.retain(|_, with| *with != host);
     }
 
+    /// From now on nothing goes between the hosts of `side` and the others, until `with` is connected.
+    pub(crate) fn split(&mut self, side: &BTreeSet<usize>, hosts: usize, with: usize) {
+        let others = || (0..hosts).filter(|other| !side.contains(other));
+        let pairs = side
+            .iter()
+            .flat_map(|one| others().map(|other| (*one, other)));
+        let both_ways = pairs.flat_map(|(one, other)| [(one, other), (other, one)]);
+        self.cut.extend(both_ways.map(|pair| (pair, with)));
+    }
+
+    /// The hosts that `host` reaches and that reach it, perhaps by others; and itself.
+    pub(crate) fn reached_both_ways(&self, host: usize, hosts: usize) -> BTreeSet<usize> {
+        let goes = |from: usize, to: usize| {
+            let is_cut_off = [from, to].iter().any(|end| self.cut_off.contains(end));
+            !is_cut_off && !self.cut.contains_key(&(from, to))
+        };
+        let all = |goes: &dyn Fn(usize, usize) -> bool| {
+            let mut found = BTreeSet::from([host]);
+            let mut left = vec![host];
+            while let Some(one) = left.pop() {
+                let next = (0..hosts).filter(|other| goes(one, *other));
+                left.extend(next.filter(|other| found.insert(*other)));
+            }
+            found
+        };
+        let back = all(&|from, to| goes(to, from));
+        all(&goes).intersection(&back).copied().collect()
+    }
+
     /// Whether none of its requests can be answered.
     pub(crate) fn is_cut_off(&self, host: usize, hosts: usize) -> bool {
         let mut others = (0..hosts).filter(|other| *other != host);

@@ -9,6 +9,64 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+/// What a campaign of all kinds of worlds comes to; of what it did not come to it has shown nothing.
+const ACTS: [&str; 54] = [
+    "a holder ended inside",
+    "a member is not in the file",
+    "a program garbles",
+    "a program is a member",
+    "a reader ended inside",
+    "aborted as its lock was lost",
+    "added",
+    "all but the agent stop",
+    "all but the guardian stop",
+    "all but the runner stop",
+    "all sleep",
+    "an agent is closed inside",
+    "another key",
+    "another lease in the file",
+    "cut off",
+    "cut power",
+    "deaf",
+    "disk fails",
+    "disk stalls",
+    "disks fail together",
+    "disks stall",
+    "end agent",
+    "followed into another cluster",
+    "founding given up",
+    "inside with another permit",
+    "inside with other readers",
+    "kill",
+    "lose fewer than half",
+    "lose state",
+    "lose states",
+    "mute",
+    "other voters in all files",
+    "other voters in the file",
+    "recover",
+    "recovered",
+    "recovered by another file",
+    "remove",
+    "removed",
+    "set clock",
+    "set lease",
+    "set lease of others",
+    "set rate",
+    "set voters",
+    "stop",
+    "suspend",
+    "the other agents stop",
+    "the runner has ended and the agent stops",
+    "the runner stops and the agent is killed",
+    "told of files",
+    "told of recover",
+    "two do not reach each other",
+    "two sides",
+    "voters forget",
+    "voters set",
+];
+
 /// One world. Two runs of a seed have the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -112,6 +170,12 @@ impl Log {
 
     pub(crate) fn len(&self) -> usize {
         self.outcomes.len()
+    }
+
+    /// What has never been played, of all that such campaigns can.
+    pub(crate) fn lacks(&self) -> Vec<&'static str> {
+        let played = |act: &str| self.outcomes.values().any(|its| its.acts.contains_key(act));
+        ACTS.into_iter().filter(|act| !played(act)).collect()
     }
 
     /// # Errors

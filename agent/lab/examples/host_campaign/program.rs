@@ -13,7 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{
-    Agent, DistMutex, Guard, GuardState, LockError, PreviousOwner, Semaphore, TimedLockError,
+    Agent, DistMutex, Guard, GuardState, LockError, LockOptions, PreviousOwner, Semaphore,
+    TimedLockError,
 };
 
 /// What programs tell.
@@ -33,6 +34,8 @@ pub(crate) mod told {
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
     pub(crate) const SHARED: u64 = 4;
+    /// It is ended when it loses its lock.
+    pub(crate) const WATCHED: u64 = 8;
 }
 
 /// How many of a thousand programs close their agent while they are inside, and how many entries are waited for for a
@@ -69,13 +72,13 @@ fn judge_asks() -> bool {
 
 /// Acquires the lock `times` times, through the agent at `socket` or as a member itself, holds it each time for at
 /// most `stay`, and mostly comes back at once, so that it is lent the lock.
-/// `mode`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand.
+/// `mode`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand. `aborts`: the
+/// library ends it when the lock is lost.
 pub(crate) fn enters(
     socket: Option<&Path>,
     lock: &str,
     (times, stay): (u32, Duration),
-    mode: Mode,
-    garbles: bool,
+    (mode, garbles, aborts): (Mode, bool, bool),
 ) -> Result {
     let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
     let asked = Arc::clone(&held);
@@ -90,15 +93,17 @@ pub(crate) fn enters(
         Some(socket) => Agent::connect(socket)?,
         None => Agent::open()?,
     };
+    let options = LockOptions::new().abort_on_loss(aborts);
     let lock = match mode {
-        Mode::Exclusive => Lock::Mutex(Arc::new(agent.mutex(lock)?)),
-        Mode::Shared => Lock::Mutex(agent.mutex(lock)?.shared()),
-        Mode::Permit => Lock::Semaphore(agent.semaphore(lock, None)?),
+        Mode::Exclusive => Lock::Mutex(Arc::new(agent.mutex_with(lock, &options)?)),
+        Mode::Shared => Lock::Mutex(agent.mutex_with(lock, &options)?.shared()),
+        Mode::Permit => Lock::Semaphore(agent.semaphore_with(lock, None, &options)?),
     };
     for entry in 1..=times {
         let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
-        let how = mode.bits() | after(guard.previous_owner() == PreviousOwner::Abandoned);
+        let watched = if aborts { told::WATCHED } else { 0 };
+        let how = mode.bits() | watched | after(guard.previous_owner() == PreviousOwner::Abandoned);
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
@@ -110,7 +115,7 @@ pub(crate) fn enters(
         } else {
             MEMBERS_CLOSE
         };
-        let closes = entry == times && chance(per_mille);
+        let closes = entry == times && !aborts && chance(per_mille);
         if closes {
             tell(told::CLOSES, 0, 0);
             agent.close();

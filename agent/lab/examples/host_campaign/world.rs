@@ -50,8 +50,11 @@ const FOUNDED: u64 = 6 * SECOND;
 /// How long things go wrong; and where a host is so late that nobody can found before.
 const TROUBLED: u64 = 40 * SECOND;
 const LONG_TROUBLED: u64 = 180 * SECOND;
-/// How long after that all have entered again, at the latest.
-const PEACE: u64 = 60 * SECOND;
+/// How long what is inside stays at most; and where nothing goes wrong.
+const LONGEST_STAY_MS: u64 = 12_000;
+const SHORT_STAY_MS: u64 = 3_000;
+/// How long it takes until all have entered again, besides what they stay.
+const PEACE: u64 = 30 * SECOND;
 /// For how long, when nothing is lost any more, nobody may lose a lock.
 const QUIET: u64 = 3 * SECOND;
 /// What a runner ends with that has lost its lock, or whose command died of SIGTERM or SIGKILL.
@@ -61,7 +64,7 @@ const CRASHED: [i32; 2] = [101, 128 + libc::SIGABRT];
 /// How much longer than others a process may take to notice what has happened: half of what a runner leaves
 /// its guardian.
 const DELAY: u64 = 50 * MILLI;
-/// How long a command may go on after its host has woken.
+/// How long a command may go on after its host has woken; and a program that is to abort, after its lease.
 const WAKING: u64 = 100 * MILLI;
 /// How long after the last renewal a lease is over by any clock that leases can be measured by.
 const LEASE_IS_OVER: u64 = is_over_after(LONGEST_LEASE_MS);
@@ -82,6 +85,8 @@ struct Client {
     is_punctual: bool,
     /// Whether it loses its lock by what it does itself: it closes its agent, or that will cut it off.
     loses_own_lock: bool,
+    /// Whether the library ends it when its lock is lost.
+    aborts: bool,
 }
 
 struct World<'a> {
@@ -122,6 +127,11 @@ struct World<'a> {
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
     leases_end: Leases,
+    /// The hosts whose members are the voters, by id, where that is known.
+    known_voters: Option<Vec<usize>>,
+    /// When each host's member had its last turn, and its last one at which it reached a majority of the voters.
+    member_ran: Vec<u64>,
+    could_ask: Vec<u64>,
     /// The process that was each host's member last.
     members: Vec<Option<u32>>,
     /// The same of voters.
@@ -142,6 +152,8 @@ struct World<'a> {
     judge: Judge,
     clusters: Clusters,
     clients: BTreeMap<u32, Client>,
+    /// When those that stood still went on last.
+    continued: BTreeMap<u32, u64>,
     /// The runners beside which all stand still, and their guardians.
     alone: BTreeMap<u32, u32>,
     is_troubled: bool,
@@ -229,6 +241,9 @@ pub(crate) fn play(
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
         leases_end: Leases::new(),
+        known_voters: None,
+        member_ran: vec![0; hosts],
+        could_ask: vec![0; hosts],
         members: vec![None; hosts],
         files_list: vec![Vec::new(); hosts],
         runs_with_voters: vec![Vec::new(); hosts],
@@ -242,6 +257,7 @@ pub(crate) fn play(
         judge: Judge::new(hosts),
         clusters: Clusters::new(hosts),
         clients: BTreeMap::new(),
+        continued: BTreeMap::new(),
         alone: BTreeMap::new(),
         is_troubled: false,
         is_quiet: false,
@@ -344,7 +360,7 @@ impl World<'_> {
 
     /// Whether it takes an operator until everybody has entered again.
     fn is_stuck(&mut self) -> Result<bool> {
-        match self.lacks_an_entry(PEACE)? {
+        match self.lacks_an_entry()? {
             None => Ok(false),
             Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
             Some(_) if self.clusters.have_permit_of_another_file(&self.voters) => {
@@ -386,6 +402,8 @@ impl World<'_> {
             self.until(BEGIN + TROUBLED.max(latest + 2 * FOUNDED), true)?;
         } else {
             self.until(BEGIN + FOUNDED, false)?;
+            let is_founded = (0..self.hosts).any(|host| self.clusters.of(host).is_some());
+            self.known_voters = is_founded.then(|| self.voters.clone());
             self.until(BEGIN + FOUNDED + TROUBLED, true)?;
         }
         self.heal()?;
@@ -394,7 +412,7 @@ impl World<'_> {
         }
         if self.is_stuck()? {
             self.recover_what_is_told()?;
-            if let Some(what) = self.lacks_an_entry(PEACE)? {
+            if let Some(what) = self.lacks_an_entry()? {
                 return Err(what.into());
             }
         }
@@ -439,7 +457,11 @@ impl World<'_> {
     fn choose(&mut self) -> Result<()> {
         let operators = match self.kind {
             Trouble::Members => &Operator::ALL[1..],
-            Trouble::Founding => &[Operator::Nothing, Operator::LosesAState],
+            Trouble::Founding => &[
+                Operator::Nothing,
+                Operator::LosesAState,
+                Operator::ChangesFiles,
+            ],
             _ => Operator::ALL.as_slice(),
         };
         self.operator = operators[self.choices.index(operators.len())];
@@ -458,7 +480,8 @@ impl World<'_> {
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
-        if self.kind == Trouble::Founding || self.operator == Operator::LosesStates {
+        let differ = [Operator::LosesStates, Operator::ChangesFiles].contains(&self.operator);
+        if self.kind == Trouble::Founding || differ {
             self.agentless = None;
             self.voters = self.some_voters();
         }
@@ -504,10 +527,11 @@ impl World<'_> {
         self.until(end, false)
     }
 
-    /// Waits until everybody has entered again on each host, for so long; where they have not.
-    fn lacks_an_entry(&mut self, patience: u64) -> Result<Option<String>> {
+    /// Waits until everybody has entered again on each host; where they have not in time. On each host two may stay
+    /// inside before.
+    fn lacks_an_entry(&mut self) -> Result<Option<String>> {
         let before = self.judge.entries.clone();
-        let end = self.scheduler.now() + patience;
+        let end = self.scheduler.now() + 2 * self.hosts as u64 * LONGEST_STAY_MS * MILLI + PEACE;
         loop {
             let Some(host) = (0..self.hosts).find(|host| {
                 let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];

@@ -35,6 +35,8 @@ pub(super) enum Act {
     CutOff(usize),
     /// Nothing that it sends arrives, or nothing that is sent to it, or it and another do not reach each other.
     CutLinks(usize),
+    /// Two groups of hosts do not reach each other, until this one is connected.
+    Split(usize),
     Connect(usize),
     CutPower(usize),
     StartAgent(usize),
@@ -50,6 +52,8 @@ pub(super) enum Act {
     DiskHeals(usize),
     /// The host gets another disk, with nothing on it.
     LoseState(usize),
+    /// The same of several at once: of fewer than half of the voters.
+    LoseSome(usize),
     /// So many voters get other disks that no majority remembers its cluster.
     LoseStates,
     /// The operator abandons that cluster: first all voters' agents are ended.
@@ -61,6 +65,8 @@ pub(super) enum Act {
     RightKey(usize),
     /// Other members are to vote.
     SetVoters,
+    /// From now on all files list other voters. All agents end, and start again: at once, or one after the other.
+    ChangeFiles,
     Remove(usize),
     Add(usize),
     /// All members end, and start again with another lease.
@@ -82,16 +88,18 @@ pub(super) enum Operator {
     LosesAState,
     LosesStates,
     SetsVoters,
+    ChangesFiles,
     Removes,
     SetsLease,
 }
 
 impl Operator {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Nothing,
         Self::LosesAState,
         Self::LosesStates,
         Self::SetsVoters,
+        Self::ChangesFiles,
         Self::Removes,
         Self::SetsLease,
     ];
@@ -195,6 +203,7 @@ impl World<'_> {
             }
             Act::Continue(pid) => {
                 self.scheduler.stop(pid, false);
+                self.continued.insert(pid, self.scheduler.now());
                 let rests = |act: &Act| matches!(act, Act::Expect(_, Some(agent)) if *agent == pid);
                 self.agenda.retain(|_, act| !rests(act));
                 self.look(None)?;
@@ -251,6 +260,10 @@ impl World<'_> {
                 "cut off"
             }
             Act::CutLinks(host) => self.cut_links(host),
+            Act::Split(host) => {
+                self.split(host);
+                "two sides"
+            }
             Act::Connect(host) => {
                 self.scheduler.network.connect(host);
                 return Ok(());
@@ -272,6 +285,15 @@ impl World<'_> {
                 self.has_lost = true;
                 self.look_at_disk(host)?;
                 "lose state"
+            }
+            Act::LoseSome(host) => {
+                let mut others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
+                self.act(Act::LoseState(host))?;
+                for _ in 1..(self.voters.len() - 1) / 2 {
+                    let other = others.remove(self.choices.index(others.len()));
+                    self.act(Act::LoseState(other))?;
+                }
+                "lose fewer than half"
             }
             Act::LoseStates => {
                 self.lose_states()?;
@@ -383,6 +405,10 @@ impl World<'_> {
                 self.change_members("voters set", &command, None)?;
                 "set voters"
             }
+            Act::ChangeFiles => {
+                self.change_files()?;
+                "other voters in all files"
+            }
             Act::Remove(host) => {
                 let command = ["remove".to_owned(), (host + 1).to_string()];
                 self.change_members("removed", &command, None)?;
@@ -417,6 +443,25 @@ impl World<'_> {
             }
         };
         *self.acts.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    /// Has all files list other voters. Half of the time none of them was listed before, if that can be.
+    fn change_files(&mut self) -> Result<()> {
+        self.voters = match self.choices.chance(500) {
+            true => self.unlisted_ids(),
+            false => self.some_voters(),
+        };
+        let each_takes = match self.choices.chance(500) {
+            true => 0,
+            false => self.choices.below(3 * SECOND),
+        };
+        let mut at = self.scheduler.now();
+        for host in 0..self.hosts {
+            self.configure(host, self.lease_ms, None)?;
+            self.plan(at, Act::EndAgent(host));
+            at += each_takes;
+        }
         Ok(())
     }
 
@@ -459,8 +504,11 @@ impl World<'_> {
                     | Act::SuspendAll
                     | Act::CutOff(_)
                     | Act::CutLinks(_)
+                    | Act::Split(_)
                     | Act::CutPower(_)
                     | Act::LoseState(_)
+                    | Act::LoseSome(_)
+                    | Act::ChangeFiles
                     | Act::EndAgent(_)
                     | Act::SetClock(_)
                     | Act::OtherKey(_)

@@ -1,5 +1,6 @@
 //! What befalls several hosts or processes at once, so that one rule alone keeps the worst from happening.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use super::acts::Act;
@@ -61,6 +62,17 @@ impl World<'_> {
             _ => cut.extend([((host, one), host), ((one, host), host)]),
         }
         ["mute", "deaf", "two do not reach each other"][way]
+    }
+
+    /// Some hosts, of which this is one, and the others do not reach each other.
+    pub(super) fn split(&mut self, host: usize) {
+        let mut side = BTreeSet::from([host]);
+        for other in 0..self.hosts {
+            if side.len() + 1 < self.hosts && self.choices.chance(400) {
+                side.insert(other);
+            }
+        }
+        self.scheduler.network.split(&side, self.hosts, host);
     }
 
     /// The guardian of a host's runner.

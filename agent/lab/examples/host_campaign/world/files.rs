@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::acts::{Act, Operator};
-use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
+use super::{Client, LONGEST_LEASE_MS, LONGEST_STAY_MS, Result, SHORT_STAY_MS, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
 use crate::program::{Manner, Mode};
@@ -166,11 +166,15 @@ impl World<'_> {
             _ => 200,
         };
         let is_long = self.is_troubled && self.choices.chance(share);
-        let longest = if is_long { 12_000 } else { 3_000 };
+        let longest = if is_long {
+            LONGEST_STAY_MS
+        } else {
+            SHORT_STAY_MS
+        };
         let stay = (20 + self.choices.below(longest)).to_string();
         let mode = self.some_mode();
         let mut patience = None;
-        let mut garbles = false;
+        let (mut garbles, mut aborts) = (false, false);
         let mut command;
         if is_runner {
             let manner = match self.kind {
@@ -217,6 +221,10 @@ impl World<'_> {
                 command.arg("--garbles");
                 *self.acts.entry("a program garbles").or_default() += 1;
             }
+            aborts = self.choices.chance(200);
+            if aborts {
+                command.arg("--aborts");
+            }
         }
         let pid = self.scheduler.start(host, &mut command)?;
         if let Some(patience) = patience {
@@ -237,6 +245,7 @@ impl World<'_> {
             is_runner,
             is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
             loses_own_lock: garbles,
+            aborts,
         };
         self.clients.insert(pid, client);
         Ok(())

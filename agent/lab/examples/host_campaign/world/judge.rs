@@ -1,5 +1,8 @@
 //! Which programs and commands hold the lock, and whether they may at the same time.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{COMMAND, Result, WAKING};
@@ -14,6 +17,8 @@ struct Inside {
     member: Option<u32>,
     is_command: bool,
     is_shared: bool,
+    /// Whether the library is to end the program when the lock is lost.
+    is_watched: bool,
     /// What its guard said last, and when that was.
     is_valid: bool,
     said_at: u64,
@@ -55,7 +60,7 @@ impl Judge {
         pid: u32,
         (host, member): (usize, Option<u32>),
         kind: usize,
-        is_shared: bool,
+        (is_shared, is_watched): (bool, bool),
     ) {
         self.entries[host][kind] += 1;
         for former in self.inside.values_mut() {
@@ -66,6 +71,7 @@ impl Judge {
             member,
             is_command: kind == COMMAND,
             is_shared,
+            is_watched,
             is_valid: true,
             said_at: 0,
             is_former: false,
@@ -186,35 +192,46 @@ impl Judge {
     /// When somebody is inside whose member's last lease is over, as `leases_end` has it.
     pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &Leases) -> u64 {
         let inside = self.inside.values();
-        let inside = inside.filter(|inside| inside.is_valid && !sleeps(inside.host));
+        let counts = |inside: &&Inside| inside.is_valid || inside.is_watched;
+        let inside = inside.filter(|inside| counts(inside) && !sleeps(inside.host));
         let due = inside.map(|inside| {
-            let grace = if inside.is_command { WAKING } else { 0 };
+            let is_guard = inside.is_valid && !inside.is_command;
+            let grace = if is_guard { 0 } else { WAKING };
             let end = inside.member.and_then(|member| leases_end.get(&member));
             end.map_or(NEVER, |end| end + grace)
         });
         due.min().unwrap_or(NEVER)
     }
 
-    /// Fails if a guard was valid, or a command runs, though the last lease is over that its member can have had.
+    /// Fails if a guard was valid, or what has to end runs, though the last lease is over that its member can have
+    /// had. `runs_since`: when a process that stood still went on.
     pub(super) fn check_leases(
         &self,
         now: u64,
         sleeps: impl Fn(usize) -> bool,
         woke: &[u64],
+        runs_since: impl Fn(u32) -> u64,
         leases_end: &Leases,
     ) -> Result<()> {
-        for (pid, inside) in self.inside.iter().filter(|(_, inside)| inside.is_valid) {
+        for (&pid, inside) in &self.inside {
             let host = inside.host;
             let member = inside.member.unwrap_or_default();
             let Some(&end) = leases_end.get(&member) else {
                 continue;
             };
-            let (what, at, over) = match inside.is_command {
-                true => ("command", now, end.max(woke[host]) + WAKING),
-                false => ("the guard of program", inside.said_at, end),
+            let awake = end.max(woke[host]);
+            let aborts_by = awake.max(runs_since(pid)).saturating_add(WAKING);
+            let what = if inside.is_command && inside.is_valid && now > awake + WAKING {
+                "command"
+            } else if !inside.is_command && inside.is_valid && inside.said_at > end {
+                "the guard of program"
+            } else if inside.is_watched && now > aborts_by {
+                "the program that is to abort,"
+            } else {
+                continue;
             };
-            if at > over && !sleeps(host) {
-                let since = (at - end) as f64 / 1e9;
+            if !sleeps(host) {
+                let since = (now - end) as f64 / 1e9;
                 let what = format!(
                     "{what} {pid} of host {host} goes on {since:.3} s after the last lease"
                 );

@@ -10,6 +10,7 @@ use super::{
     COMMAND, CRASHED, Client, LONGEST_LEASE_MS, LOST, MILLI, RECOVERY, Result, Trouble, World,
     is_over_after,
 };
+use crate::page::NEVER;
 use crate::program::told;
 use crate::scheduler::{Event, Midway};
 
@@ -32,8 +33,12 @@ impl World<'_> {
         let now = self.scheduler.now();
         let sleeps = |host| self.scheduler.is_suspended(host);
         self.judge.check(now, sleeps, &self.woke, entered)?;
+        let runs_since = |pid: u32| match self.scheduler.processes.get(&pid) {
+            Some(process) if process.is_stopped => NEVER,
+            _ => self.continued.get(&pid).copied().unwrap_or_default(),
+        };
         self.judge
-            .check_leases(now, sleeps, &self.woke, &self.leases_end)
+            .check_leases(now, sleeps, &self.woke, runs_since, &self.leases_end)
     }
 
     /// When somebody is inside whose host's last lease is over.
@@ -50,24 +55,59 @@ impl World<'_> {
         let is_agent = self.agents.get(&host) == Some(&pid);
         let is_member =
             is_agent || (self.agentless == Some(host) && self.clients.contains_key(&pid));
-        if is_member {
-            self.members[host] = Some(pid);
+        if !is_member {
+            return;
         }
-        let is_heard = !self.scheduler.network.is_cut_off(host, self.hosts);
-        if is_member && (is_heard || self.may_vote_alone()) {
-            let lease_ms = match self.agentless {
-                Some(agentless) if agentless == host => LONGEST_LEASE_MS,
-                _ => self.runs_with[host],
-            };
-            let end = self.scheduler.now() + is_over_after(lease_ms);
-            let known = self.leases_end.entry(pid).or_default();
-            *known = end.max(*known);
+        let now = self.scheduler.now();
+        self.members[host] = Some(pid);
+        self.member_ran[host] = now;
+        let Some(voters) = self.voters() else {
+            let is_heard = !self.scheduler.network.is_cut_off(host, self.hosts);
+            if is_heard || self.may_vote_alone() {
+                self.renewed_at(host, now);
+            }
+            return;
+        };
+        let majority = voters.len() / 2 + 1;
+        let reached = self.scheduler.network.reached_both_ways(host, self.hosts);
+        let answers = voters.iter().filter(|id| reached.contains(&(**id - 1)));
+        if answers.count() >= majority {
+            self.could_ask[host] = now;
         }
+        // No answer is older than the turn in which a voter gave it.
+        let mut ran: Vec<_> = voters.iter().map(|id| self.member_ran[id - 1]).collect();
+        ran.sort_unstable();
+        let answered = ran[ran.len() - majority];
+        for host in 0..self.hosts {
+            self.renewed_at(host, answered.min(self.could_ask[host]));
+        }
+    }
+
+    /// The hosts of the voters, by id, if nobody can have changed them.
+    fn voters(&self) -> Option<Vec<usize>> {
+        let are_kept = !self.may_vote_alone() && !self.has_lost;
+        self.known_voters.clone().filter(|_| are_kept)
+    }
+
+    /// The lease of a host's member may begin at that time.
+    fn renewed_at(&mut self, host: usize, at: u64) {
+        let Some(pid) = self.members[host] else {
+            return;
+        };
+        let lease_ms = match self.agentless {
+            Some(agentless) if agentless == host => LONGEST_LEASE_MS,
+            _ => self.runs_with[host],
+        };
+        let end = at + is_over_after(lease_ms);
+        let known = self.leases_end.entry(pid).or_default();
+        *known = end.max(*known);
     }
 
     /// Whether one host may be the only voter: then it renews its own lease.
     pub(super) fn may_vote_alone(&self) -> bool {
-        self.voters.len() == 1
+        let is_one = |voters: &Vec<usize>| voters.len() == 1;
+        is_one(&self.voters)
+            || self.known_voters.as_ref().is_some_and(is_one)
             || self.kind == Trouble::Founding
             || matches!(self.operator, Operator::SetsVoters | Operator::Removes)
     }
@@ -89,7 +129,9 @@ impl World<'_> {
                 let is_shared = how & told::SHARED != 0;
                 let kind = usize::from(how & told::AS_COMMAND != 0);
                 let place = (host, self.members[host]);
-                self.judge.entered(pid, place, kind, is_shared);
+                let is_watched = how & told::WATCHED != 0;
+                self.judge
+                    .entered(pid, place, kind, (is_shared, is_watched));
                 if kind == COMMAND {
                     self.excuse(|client| client.is_runner && client.host == host);
                 }
@@ -177,6 +219,10 @@ impl World<'_> {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.recovered(pid, code == Some(0));
+                if self.aborts(pid) && signal == Some(Signal::SIGABRT) {
+                    *self.acts.entry("aborted as its lock was lost").or_default() += 1;
+                    self.judge.says(self.scheduler.now(), pid, false);
+                }
                 if let Some(what) = self.judge.ended(pid) {
                     *self.acts.entry(what).or_default() += 1;
                 }
@@ -231,6 +277,11 @@ impl World<'_> {
             .is_some_and(|client| client.loses_own_lock)
     }
 
+    /// Whether this is a program that the library ends when its lock is lost.
+    fn aborts(&self, pid: u32) -> bool {
+        self.clients.get(&pid).is_some_and(|client| client.aborts)
+    }
+
     /// Fails if a process that nobody has killed ends as none should.
     fn check_end(
         &self,
@@ -249,6 +300,7 @@ impl World<'_> {
         };
         // It may not have begun to listen to that.
         let has_crashed = match code {
+            None if signal == Some(Signal::SIGABRT) => !self.aborts(pid),
             None => signal != Some(Signal::SIGTERM) || !self.told_to_end.contains(&pid),
             Some(code) => CRASHED.contains(&code),
         };

@@ -47,17 +47,17 @@ impl Trouble {
         use Mishap::*;
         match self {
             Self::All => &[
-                StopAny, StopAgent, KillAny, KillAgent, Suspend, Suspend, CutOff, CutPower,
+                StopAny, StopAgent, KillAny, KillAgent, Suspend, Suspend, CutOff, Split, CutPower,
                 EndAgent, SetClock, SetRate, DiskFails, OtherKey, Operates, Operates,
             ],
             // Only what is inside is meddled with.
             Self::Leases => &[],
             Self::Disks => &[KillAgent, CutPower, DiskFails],
-            Self::Wakes => &[StopAgent, StopAgent, Suspend, CutOff],
-            Self::Members => &[StopAgent, CutOff, Operates, Operates, Operates],
+            Self::Wakes => &[StopAgent, StopAgent, Suspend, CutOff, Split],
+            Self::Members => &[StopAgent, CutOff, Split, Operates, Operates, Operates],
             Self::Founding => &[
-                StopAgent, KillAgent, EndAgent, Suspend, CutOff, CutPower, DiskFails, SetRate,
-                OtherKey, Operates,
+                StopAgent, KillAgent, EndAgent, Suspend, CutOff, Split, CutPower, DiskFails,
+                SetRate, OtherKey, Operates,
             ],
         }
     }
@@ -70,7 +70,7 @@ impl Trouble {
                 LeaveOne, LeaveOne, LeaveOne, KillRunner, StallDisk, StopOthers, StopOthers,
             ],
             Self::Leases => &[
-                KillAgent, StopAgent, Suspend, CutOff, StopOthers, StopOthers, KillHolder,
+                KillAgent, StopAgent, Suspend, CutOff, Split, StopOthers, StopOthers, KillHolder,
             ],
             Self::Wakes => &[
                 StopAgent, Suspend, SuspendAll, CutOff, StopOthers, StopOthers,
@@ -88,13 +88,14 @@ impl Trouble {
 }
 
 /// What befalls a host where some have accepted a founding.
-const WHILE_FOUNDING: [Mishap; 8] = [
+const WHILE_FOUNDING: [Mishap; 9] = [
     Mishap::KillAgent,
     Mishap::StopAgent,
     Mishap::StopAgent,
     Mishap::Suspend,
     Mishap::CutOff,
     Mishap::CutOff,
+    Mishap::Split,
     Mishap::CutPower,
     Mishap::Operates,
 ];
@@ -116,6 +117,8 @@ enum Mishap {
     Suspend,
     SuspendAll,
     CutOff,
+    /// Some hosts and the others do not reach each other.
+    Split,
     CutPower,
     SetClock,
     SetRate,
@@ -223,10 +226,12 @@ impl World<'_> {
         Some(match self.operator {
             Operator::Nothing => return None,
             Operator::LosesAState | Operator::LosesStates if self.has_lost => return None,
-            Operator::LosesAState => (Act::LoseState(host), None),
+            Operator::LosesAState if self.choices.chance(500) => (Act::LoseState(host), None),
+            Operator::LosesAState => (Act::LoseSome(host), None),
             Operator::LosesStates if self.waits_for_holder() => return None,
             Operator::LosesStates => (Act::LoseStates, None),
             Operator::SetsVoters => (Act::SetVoters, None),
+            Operator::ChangesFiles => (Act::ChangeFiles, None),
             Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
             Operator::SetsLease if self.kind == Trouble::Members => {
                 let holder = self.judge.holder().unwrap_or(host);
@@ -324,6 +329,7 @@ fn outage(mishap: Mishap, host: usize, agent: u32) -> (Act, Option<Act>) {
         Mishap::KillAgent => (Act::Kill(agent), None),
         Mishap::Suspend => (Act::Suspend(host), Some(Act::Wake(host))),
         Mishap::CutOff => (Act::CutOff(host), Some(Act::Connect(host))),
+        Mishap::Split => (Act::Split(host), Some(Act::Connect(host))),
         other => unreachable!("{other:?} is not among them here"),
     }
 }
