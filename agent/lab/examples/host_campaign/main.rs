@@ -106,6 +106,7 @@ enum Role {
         stay_ms: u64,
         manner: Manner,
         mode: Mode,
+        lock: String,
     },
 }
 
@@ -154,8 +155,9 @@ fn run() -> Result<ExitCode> {
             stay_ms,
             manner,
             mode,
+            lock,
         }) => {
-            program::command(stay_ms, manner, mode)?;
+            program::command(stay_ms, manner, (mode, &lock))?;
             Ok(ExitCode::SUCCESS)
         }
     }

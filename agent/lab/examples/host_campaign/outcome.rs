@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// What a campaign of all kinds of worlds comes to; of what it did not come to it has shown nothing.
-const ACTS: [&str; 54] = [
+const ACTS: [&str; 55] = [
     "a holder ended inside",
     "a member is not in the file",
     "a program garbles",
@@ -35,6 +35,7 @@ const ACTS: [&str; 54] = [
     "end agent",
     "followed into another cluster",
     "founding given up",
+    "inside with another lock",
     "inside with another permit",
     "inside with other readers",
     "kill",

@@ -28,14 +28,19 @@ pub(crate) mod told {
     pub(crate) const GARBLED: u64 = 5;
     /// It closes its agent while it is inside.
     pub(crate) const CLOSES: u64 = 6;
-    /// A command is told that a holder before it has ended inside, whatever it does about that.
+    /// A command is told that a holder of this lock before it has ended inside, whatever it does about that.
     pub(crate) const LEARNS: u64 = 7;
+    /// It waits, for so many milliseconds; and it waits no more.
+    pub(crate) const WAITS: u64 = 8;
+    pub(crate) const GAVE_UP: u64 = 9;
     /// Bits of how something has entered: as a command, after a holder that has ended inside, and sharing the lock.
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
     pub(crate) const SHARED: u64 = 4;
     /// It is ended when it loses its lock.
     pub(crate) const WATCHED: u64 = 8;
+    /// The second lock.
+    pub(crate) const OTHER_LOCK: u64 = 16;
 }
 
 /// How many of a thousand programs close their agent while they are inside, and how many entries are waited for for a
@@ -44,6 +49,13 @@ const MEMBERS_CLOSE: u32 = 500;
 const CLIENTS_CLOSE: u32 = 100;
 const IMPATIENT: u32 = 300;
 const LONGEST_MOMENT: Duration = Duration::from_secs(2);
+
+/// The locks of all worlds; of most the first alone.
+pub(crate) const LOCKS: [&str; 2] = ["x", "y"];
+
+fn number_of(lock: &str) -> u64 {
+    u64::from(lock == LOCKS[1])
+}
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -76,7 +88,7 @@ fn judge_asks() -> bool {
 /// library ends it when the lock is lost.
 pub(crate) fn enters(
     socket: Option<&Path>,
-    lock: &str,
+    name: &str,
     (times, stay): (u32, Duration),
     (mode, garbles, aborts): (Mode, bool, bool),
 ) -> Result {
@@ -95,15 +107,18 @@ pub(crate) fn enters(
     };
     let options = LockOptions::new().abort_on_loss(aborts);
     let lock = match mode {
-        Mode::Exclusive => Lock::Mutex(Arc::new(agent.mutex_with(lock, &options)?)),
-        Mode::Shared => Lock::Mutex(agent.mutex_with(lock, &options)?.shared()),
-        Mode::Permit => Lock::Semaphore(agent.semaphore_with(lock, None, &options)?),
+        Mode::Exclusive => Lock::Mutex(Arc::new(agent.mutex_with(name, &options)?)),
+        Mode::Shared => Lock::Mutex(agent.mutex_with(name, &options)?.shared()),
+        Mode::Permit => Lock::Semaphore(agent.semaphore_with(name, None, &options)?),
     };
     for entry in 1..=times {
         let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
         let watched = if aborts { told::WATCHED } else { 0 };
-        let how = mode.bits() | watched | after(guard.previous_owner() == PreviousOwner::Abandoned);
+        let how = mode.bits()
+            | watched
+            | bit_of(name)
+            | after(guard.previous_owner() == PreviousOwner::Abandoned);
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;
@@ -153,6 +168,7 @@ impl Lock {
     fn acquire(&self) -> std::result::Result<Guard, Box<dyn std::error::Error>> {
         while chance(IMPATIENT) {
             let moment = some(some(LONGEST_MOMENT));
+            tell(told::WAITS, moment.as_millis() as u64, 0);
             let guard = match self {
                 Self::Mutex(mutex) => mutex.try_lock_for(moment),
                 Self::Semaphore(semaphore) => semaphore.try_acquire_for(moment),
@@ -162,7 +178,7 @@ impl Lock {
                 // Of a member that has just begun the latter.
                 Err(
                     TimedLockError::TimedOut | TimedLockError::Failed(LockError::NoQuorum { .. }),
-                ) => {}
+                ) => tell(told::GAVE_UP, 0, 0),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -256,16 +272,22 @@ impl Manner {
 }
 
 /// What `distlock run` runs.
-pub(crate) fn command(stay_ms: u64, manner: Manner, mode: Mode) -> Result {
+pub(crate) fn command(stay_ms: u64, manner: Manner, (mode, lock): (Mode, &str)) -> Result {
     let child = |manner: Manner| {
         let mut child = std::process::Command::new(std::env::current_exe()?);
         child
-            .args(["command", &stay_ms.to_string(), manner.word(), mode.word()])
+            .args([
+                "command",
+                &stay_ms.to_string(),
+                manner.word(),
+                mode.word(),
+                lock,
+            ])
             .spawn()
     };
     // A child that does the work may not come to it.
     if is_after_abandoned() && mode == Mode::Exclusive {
-        tell(told::LEARNS, 0, 0);
+        tell(told::LEARNS, number_of(lock), 0);
     }
     match manner {
         Manner::Plain => {}
@@ -283,7 +305,7 @@ pub(crate) fn command(stay_ms: u64, manner: Manner, mode: Mode) -> Result {
             return Ok(());
         }
     }
-    work(Duration::from_millis(stay_ms), mode);
+    work(Duration::from_millis(stay_ms), mode, lock);
     Ok(())
 }
 
@@ -306,14 +328,18 @@ fn close_lifelines() -> std::io::Result<()> {
     Ok(())
 }
 
-fn work(stay: Duration, mode: Mode) {
+fn work(stay: Duration, mode: Mode, lock: &str) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    let how = told::AS_COMMAND | mode.bits() | after(is_after_abandoned());
+    let how = told::AS_COMMAND | mode.bits() | bit_of(lock) | after(is_after_abandoned());
     tell(told::ENTERED, fence.unwrap_or_default(), how);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);
+}
+
+fn bit_of(lock: &str) -> u64 {
+    number_of(lock) * told::OTHER_LOCK
 }
 
 fn is_after_abandoned() -> bool {

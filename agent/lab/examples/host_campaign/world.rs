@@ -81,8 +81,8 @@ const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
 struct Client {
     host: usize,
     is_runner: bool,
-    /// Whether it has to give up in time: nothing has held it up itself, and its command has not begun.
-    is_punctual: bool,
+    /// By when it has to give up, if it waits for a moment only and nothing has held it up itself.
+    waits_until: Option<u64>,
     /// Whether it loses its lock by what it does itself: it closes its agent, or that will cut it off.
     loses_own_lock: bool,
     /// Whether the library ends it when its lock is lost.
@@ -147,6 +147,8 @@ struct World<'a> {
     /// How many may hold the lock at once, and whether some only share it.
     permits: usize,
     has_readers: bool,
+    /// How many locks there are.
+    locks: usize,
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
@@ -253,6 +255,7 @@ pub(crate) fn play(
         is_sealed: false,
         permits: 1,
         has_readers: false,
+        locks: 1,
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
         clusters: Clusters::new(hosts),
@@ -477,6 +480,7 @@ impl World<'_> {
             _ => {}
         }
         self.judge.permits = self.permits;
+        self.locks = 1 + usize::from(self.choices.chance(300));
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));

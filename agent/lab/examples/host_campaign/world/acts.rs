@@ -154,9 +154,7 @@ impl World<'_> {
 
     pub(super) fn stop(&mut self, pid: u32) {
         self.scheduler.stop(pid, true);
-        if let Some(client) = self.clients.get_mut(&pid) {
-            client.is_punctual = false;
-        }
+        self.excuse_one(pid);
     }
 
     /// From now on nothing gets onto a host's disk.
@@ -377,12 +375,16 @@ impl World<'_> {
                 return Ok(());
             }
             Act::GivesUp(pid) => {
-                if self
-                    .clients
-                    .get(&pid)
-                    .is_some_and(|client| client.is_punctual)
+                let now = self.scheduler.now();
+                if let Some(client) = self.clients.get(&pid)
+                    && client.waits_until.is_some_and(|until| until <= now)
                 {
-                    return Err(format!("runner {pid} waits longer than it was told to").into());
+                    let what = if client.is_runner {
+                        "runner"
+                    } else {
+                        "program"
+                    };
+                    return Err(format!("{what} {pid} waits longer than it was told to").into());
                 }
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, LONGEST_STAY_MS, Result, SHORT_STAY_MS, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
-use crate::program::{Manner, Mode};
+use crate::program::{LOCKS, Manner, Mode};
 use crate::sealed::{KEY, OTHER_KEY};
 
 /// A runner that does not wait for the lock waits so long for the group's answer, and any may be late by
@@ -105,7 +105,9 @@ impl World<'_> {
             text += &format!("[[member]]\nid = {id}\naddress = \"{address}\"\n");
         }
         if self.permits > 1 {
-            text += &format!("[[lock]]\nname = \"x\"\npermits = {}\n", self.permits);
+            for lock in LOCKS {
+                text += &format!("[[lock]]\nname = \"{lock}\"\npermits = {}\n", self.permits);
+            }
         }
         self.files_say[host] = lease_ms;
         Ok(fs::write(self.file(host, "distlock.toml"), text)?)
@@ -173,6 +175,7 @@ impl World<'_> {
         };
         let stay = (20 + self.choices.below(longest)).to_string();
         let mode = self.some_mode();
+        let lock = usize::from(self.locks > 1 && self.choices.chance(400));
         let mut patience = None;
         let (mut garbles, mut aborts) = (false, false);
         let mut command;
@@ -197,8 +200,8 @@ impl World<'_> {
             if mode == Mode::Shared {
                 command.arg("--shared");
             }
-            command.args(["x", "--"]).arg(own);
-            command.args(["command", &stay, manner.word(), mode.word()]);
+            command.args([LOCKS[lock], "--"]).arg(own);
+            command.args(["command", &stay, manner.word(), mode.word(), LOCKS[lock]]);
         } else {
             let times = if is_long {
                 1
@@ -207,7 +210,7 @@ impl World<'_> {
             }
             .to_string();
             command = self.command(host, &own)?;
-            command.args(["enters", "x", &times, &stay, mode.word()]);
+            command.args(["enters", LOCKS[lock], &times, &stay, mode.word()]);
             let has_agent = self.agentless != Some(host);
             if has_agent {
                 command.arg("--socket").arg(self.file(host, "socket"));
@@ -227,28 +230,30 @@ impl World<'_> {
             }
         }
         let pid = self.scheduler.start(host, &mut command)?;
+        let mut waits_until = None;
         if let Some(patience) = patience {
-            let patience = if patience.is_zero() {
-                LEAST_PATIENCE
-            } else {
-                patience
-            };
-            // It does not begin under a lease that is nearly over, but waits for the next one. And its
-            // host's clock may be slow.
-            let lease = Duration::from_millis(LONGEST_LEASE_MS);
-            let latest = (patience + lease + GRACE) * 21 / 20;
-            let at = self.scheduler.now() + u64::try_from(latest.as_nanos())?;
+            let at = self.gives_up_by(patience)?;
             self.plan(at, Act::GivesUp(pid));
+            waits_until = Some(at).filter(|_| !self.scheduler.is_suspended(host));
         }
         let client = Client {
             host,
             is_runner,
-            is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
+            waits_until,
             loses_own_lock: garbles,
             aborts,
         };
         self.clients.insert(pid, client);
         Ok(())
+    }
+
+    /// By when one gives up that waits so long from now on.
+    pub(super) fn gives_up_by(&mut self, patience: Duration) -> Result<u64> {
+        // It does not begin under a lease that is nearly over, but waits for the next one. And its
+        // host's clock may be slow.
+        let lease = Duration::from_millis(LONGEST_LEASE_MS);
+        let latest = (patience.max(LEAST_PATIENCE) + lease + GRACE) * 21 / 20;
+        Ok(self.scheduler.now() + u64::try_from(latest.as_nanos())?)
     }
 
     /// How a program or a runner takes the lock.

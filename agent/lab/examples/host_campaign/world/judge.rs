@@ -5,20 +5,29 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{COMMAND, Result, WAKING};
+use super::{COMMAND, PROGRAM, Result, WAKING};
 use crate::page::NEVER;
+use crate::program::LOCKS;
 use crate::scheduler::BEGIN;
 
-/// A program or a command that holds the lock.
+/// How a lock was entered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// Which of the locks.
+    pub(super) lock: usize,
+    pub(super) is_command: bool,
+    pub(super) is_shared: bool,
+    /// Whether the library is to end the program when the lock is lost.
+    pub(super) is_watched: bool,
+}
+
+/// A program or a command that holds a lock.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     host: usize,
     /// The member by which it entered: the process of an agent, or of a runner.
     member: Option<u32>,
-    is_command: bool,
-    is_shared: bool,
-    /// Whether the library is to end the program when the lock is lost.
-    is_watched: bool,
+    how: Entry,
     /// What its guard said last, and when that was.
     is_valid: bool,
     said_at: u64,
@@ -36,7 +45,13 @@ pub(super) struct Judge {
     pub(super) entries: Vec<[u64; 2]>,
     /// How many may be inside at once, without sharing the lock.
     pub(super) permits: usize,
-    /// All that were given, and the last of one that was alone inside.
+    locks: [Lock; LOCKS.len()],
+}
+
+/// What is remembered of a lock.
+#[derive(Default)]
+struct Lock {
+    /// All fences that were given, and the last of one that was alone inside.
     fences: BTreeSet<u64>,
     last_fence: u64,
     /// Whether a holder, a program, has ended inside, and nobody was told since that was alone inside.
@@ -49,29 +64,24 @@ impl Judge {
             inside: BTreeMap::new(),
             entries: vec![[0; 2]; hosts],
             permits: 1,
-            fences: BTreeSet::new(),
-            last_fence: 0,
-            has_died_inside: false,
+            locks: Default::default(),
         }
     }
 
-    pub(super) fn entered(
-        &mut self,
-        pid: u32,
-        (host, member): (usize, Option<u32>),
-        kind: usize,
-        (is_shared, is_watched): (bool, bool),
-    ) {
+    pub(super) fn entered(&mut self, pid: u32, (host, member): (usize, Option<u32>), how: Entry) {
+        let kind = if how.is_command { COMMAND } else { PROGRAM };
         self.entries[host][kind] += 1;
-        for former in self.inside.values_mut() {
-            former.is_former |= self.permits == 1 && !(is_shared && former.is_shared);
+        for former in self
+            .inside
+            .values_mut()
+            .filter(|it| it.how.lock == how.lock)
+        {
+            former.is_former |= self.permits == 1 && !(how.is_shared && former.how.is_shared);
         }
         let inside = Inside {
             host,
             member,
-            is_command: kind == COMMAND,
-            is_shared,
-            is_watched,
+            how,
             is_valid: true,
             said_at: 0,
             is_former: false,
@@ -94,9 +104,9 @@ impl Judge {
     /// command has ended its runner tells. Returns whether it is so, and what it was.
     pub(super) fn ended(&mut self, pid: u32) -> Option<&'static str> {
         let inside = self.inside.remove(&pid)?;
-        let has_died = !inside.is_command && inside.is_valid && !inside.is_former;
-        self.has_died_inside |= has_died;
-        let what = if inside.is_shared {
+        let has_died = !inside.how.is_command && inside.is_valid && !inside.is_former;
+        self.locks[inside.how.lock].has_died_inside |= has_died;
+        let what = if inside.how.is_shared {
             "a reader ended inside"
         } else {
             "a holder ended inside"
@@ -104,9 +114,16 @@ impl Judge {
         has_died.then_some(what)
     }
 
-    /// One was told that a holder has ended inside, or the voters have lost their states, and that with them.
-    pub(super) fn forget_the_dead(&mut self) {
-        self.has_died_inside = false;
+    /// One was told that a holder has ended inside.
+    pub(super) fn forget_the_dead(&mut self, lock: usize) {
+        self.locks[lock].has_died_inside = false;
+    }
+
+    /// The voters have lost their states, and that with them.
+    pub(super) fn forget_all_dead(&mut self) {
+        for lock in 0..self.locks.len() {
+            self.forget_the_dead(lock);
+        }
     }
 
     /// The programs whose guards have said that the lock is lost.
@@ -134,8 +151,22 @@ impl Judge {
 
     /// Whether several are inside that may be.
     pub(super) fn is_held_by_several(&self) -> bool {
-        let valid = || self.inside.values().filter(|inside| inside.is_valid);
-        valid().nth(1).is_some() && (self.permits > 1 || valid().all(|inside| inside.is_shared))
+        (0..self.locks.len()).any(|lock| {
+            let valid = || self.holders(lock);
+            valid().nth(1).is_some()
+                && (self.permits > 1 || valid().all(|inside| inside.how.is_shared))
+        })
+    }
+
+    /// Whether all locks are held.
+    pub(super) fn are_held(&self) -> bool {
+        (0..self.locks.len()).all(|lock| self.holders(lock).next().is_some())
+    }
+
+    /// What is inside, as far as is known.
+    fn holders(&self, lock: usize) -> impl Iterator<Item = &Inside> {
+        let inside = self.inside.values();
+        inside.filter(move |inside| inside.is_valid && inside.how.lock == lock)
     }
 
     /// Whether there is more to see than that one is inside.
@@ -155,7 +186,7 @@ impl Judge {
     /// The commands that are inside on a host.
     pub(super) fn commands(&self, host: usize) -> Vec<u32> {
         let inside = self.inside.iter();
-        let commands = inside.filter(|(_, inside)| inside.is_command && inside.host == host);
+        let commands = inside.filter(|(_, inside)| inside.how.is_command && inside.host == host);
         commands.map(|(pid, _)| *pid).collect()
     }
 
@@ -169,18 +200,23 @@ impl Judge {
         entered: Option<u32>,
     ) -> Result<()> {
         let counts = |pid: u32, inside: &Inside| {
-            let wakes = inside.is_command && now < woke[inside.host] + WAKING;
+            let wakes = inside.how.is_command && now < woke[inside.host] + WAKING;
             // A program that is stopped while it gives its lock back says nothing before it has.
-            let answers = inside.is_command || inside.said_at == now || entered == Some(pid);
+            let answers = inside.how.is_command || inside.said_at == now || entered == Some(pid);
             inside.is_valid && answers && !sleeps(inside.host) && !wakes
         };
         let inside = self
             .inside
             .iter()
             .filter(|(pid, inside)| counts(**pid, inside));
-        let inside: Vec<_> = inside.collect();
-        let are_readers = inside.iter().all(|(_, inside)| inside.is_shared);
-        if inside.len() > self.permits && !are_readers {
+        let all: Vec<_> = inside.collect();
+        for lock in 0..self.locks.len() {
+            let of_lock = |(_, inside): &(&u32, &Inside)| inside.how.lock == lock;
+            let inside: Vec<_> = all.iter().copied().filter(of_lock).collect();
+            let are_readers = inside.iter().all(|(_, inside)| inside.how.is_shared);
+            if inside.len() <= self.permits || are_readers {
+                continue;
+            }
             let at = (now - BEGIN) as f64 / 1e9;
             let count = if self.permits == 1 { "two" } else { "too many" };
             let what = format!("{count} inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
@@ -192,10 +228,10 @@ impl Judge {
     /// When somebody is inside whose member's last lease is over, as `leases_end` has it.
     pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &Leases) -> u64 {
         let inside = self.inside.values();
-        let counts = |inside: &&Inside| inside.is_valid || inside.is_watched;
+        let counts = |inside: &&Inside| inside.is_valid || inside.how.is_watched;
         let inside = inside.filter(|inside| counts(inside) && !sleeps(inside.host));
         let due = inside.map(|inside| {
-            let is_guard = inside.is_valid && !inside.is_command;
+            let is_guard = inside.is_valid && !inside.how.is_command;
             let grace = if is_guard { 0 } else { WAKING };
             let end = inside.member.and_then(|member| leases_end.get(&member));
             end.map_or(NEVER, |end| end + grace)
@@ -221,11 +257,11 @@ impl Judge {
             };
             let awake = end.max(woke[host]);
             let aborts_by = awake.max(runs_since(pid)).saturating_add(WAKING);
-            let what = if inside.is_command && inside.is_valid && now > awake + WAKING {
+            let what = if inside.how.is_command && inside.is_valid && now > awake + WAKING {
                 "command"
-            } else if !inside.is_command && inside.is_valid && inside.said_at > end {
+            } else if !inside.how.is_command && inside.is_valid && inside.said_at > end {
                 "the guard of program"
-            } else if inside.is_watched && now > aborts_by {
+            } else if inside.how.is_watched && now > aborts_by {
                 "the program that is to abort,"
             } else {
                 continue;
@@ -244,34 +280,39 @@ impl Judge {
     /// Fails if an entry after a holder that has ended inside is not told of that. One that
     /// shares the lock, or has one of several permits, may have been let in before that was known.
     pub(super) fn check_previous_owner(&mut self, pid: u32, is_told: bool) -> Result<()> {
-        let inside = self.inside.get(&pid);
-        if self.permits > 1 || inside.is_some_and(|inside| inside.is_shared) {
+        let Some(inside) = self.inside.get(&pid) else {
+            return Ok(());
+        };
+        if self.permits > 1 || inside.how.is_shared {
             return Ok(());
         }
+        let lock = &mut self.locks[inside.how.lock];
         // One that is void already says nothing of what the next one is told.
-        let is_valid = inside.is_some_and(|inside| inside.is_valid);
-        if self.has_died_inside && is_valid && !is_told {
+        if lock.has_died_inside && inside.is_valid && !is_told {
             return Err(format!("a holder ended inside, and {pid} is not told").into());
         }
-        self.has_died_inside &= !is_valid && !is_told;
+        lock.has_died_inside &= !inside.is_valid && !is_told;
         Ok(())
     }
 
     /// Fails if the fence of an entry is not a new one, or not above the last one of an exclusive holder. That of an
     /// exclusive holder must be above all others. Entries that are void already may have old ones.
     pub(super) fn check_fence(&mut self, pid: u32, fence: u64) -> Result<()> {
-        let inside = self.inside.get(&pid);
-        let is_alone = self.permits == 1 && inside.is_some_and(|inside| !inside.is_shared);
-        let before = match is_alone {
-            true => self.fences.last().copied().unwrap_or_default(),
-            false => self.last_fence,
+        let Some(inside) = self.inside.get(&pid) else {
+            return Ok(());
         };
-        let is_new = self.fences.insert(fence);
-        if inside.is_some_and(|inside| inside.is_valid) && (fence <= before || !is_new) {
+        let lock = &mut self.locks[inside.how.lock];
+        let is_alone = self.permits == 1 && !inside.how.is_shared;
+        let before = match is_alone {
+            true => lock.fences.last().copied().unwrap_or_default(),
+            false => lock.last_fence,
+        };
+        let is_new = lock.fences.insert(fence);
+        if inside.is_valid && (fence <= before || !is_new) {
             return Err(format!("fence {fence} after {before}").into());
         }
         if is_alone {
-            self.last_fence = self.last_fence.max(fence);
+            lock.last_fence = lock.last_fence.max(fence);
         }
         Ok(())
     }

@@ -2,10 +2,12 @@
 //! plans what follows.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use super::acts::{Act, Operator};
+use super::judge::Entry;
 use super::{
     COMMAND, CRASHED, Client, LONGEST_LEASE_MS, LOST, MILLI, RECOVERY, Result, Trouble, World,
     is_over_after,
@@ -115,7 +117,13 @@ impl World<'_> {
     /// These need not give up in time any more.
     pub(super) fn excuse(&mut self, which: impl Fn(&Client) -> bool) {
         for client in self.clients.values_mut().filter(|client| which(client)) {
-            client.is_punctual = false;
+            client.waits_until = None;
+        }
+    }
+
+    pub(super) fn excuse_one(&mut self, pid: u32) {
+        if let Some(client) = self.clients.get_mut(&pid) {
+            client.waits_until = None;
         }
     }
 
@@ -129,16 +137,24 @@ impl World<'_> {
                 let is_shared = how & told::SHARED != 0;
                 let kind = usize::from(how & told::AS_COMMAND != 0);
                 let place = (host, self.members[host]);
-                let is_watched = how & told::WATCHED != 0;
-                self.judge
-                    .entered(pid, place, kind, (is_shared, is_watched));
-                if kind == COMMAND {
-                    self.excuse(|client| client.is_runner && client.host == host);
+                let entry = Entry {
+                    lock: usize::from(how & told::OTHER_LOCK != 0),
+                    is_command: kind == COMMAND,
+                    is_shared,
+                    is_watched: how & told::WATCHED != 0,
+                };
+                self.judge.entered(pid, place, entry);
+                match self.clients.get_mut(&pid) {
+                    Some(program) => program.waits_until = None,
+                    None => self.excuse(|client| client.is_runner && client.host == host),
                 }
                 self.look(Some(pid))?;
                 if let (Some(name), true) = (self.several_inside(), self.judge.is_held_by_several())
                 {
                     *self.acts.entry(name).or_default() += 1;
+                }
+                if self.judge.are_held() {
+                    *self.acts.entry("inside with another lock").or_default() += 1;
                 }
                 self.judge.check_fence(pid, fence)?;
                 self.judge
@@ -178,9 +194,27 @@ impl World<'_> {
                 words: [told::LOST, ..],
             } if self.may_not_lose.contains(&pid) => return Err(lost_in_peace(pid)),
             Event::Told {
-                words: [told::LEARNS, ..],
+                words: [told::LEARNS, lock, _],
                 ..
-            } => self.judge.forget_the_dead(),
+            } => self.judge.forget_the_dead(usize::try_from(lock)?),
+            Event::Told {
+                pid,
+                words: [told::WAITS, millis, _],
+            } => {
+                let until = self.gives_up_by(Duration::from_millis(millis))?;
+                let host = self.scheduler.processes[&pid].host;
+                let has_agent = self.agentless != Some(host);
+                if let Some(client) = self.clients.get_mut(&pid)
+                    && has_agent
+                {
+                    client.waits_until = Some(until);
+                    self.plan(until, Act::GivesUp(pid));
+                }
+            }
+            Event::Told {
+                pid,
+                words: [told::GAVE_UP, ..],
+            } => self.excuse_one(pid),
             Event::Told {
                 pid,
                 words: [told::LEAVES, ..],

@@ -40,7 +40,7 @@ impl World<'_> {
             let host = left.remove(self.choices.index(left.len()));
             self.act(Act::LoseState(host))?;
         }
-        self.judge.forget_the_dead();
+        self.judge.forget_all_dead();
         let found_out_at = self.scheduler.now() + self.choices.below(most);
         let is_remembered = (0..self.hosts).any(|host| self.clusters.of(host).is_some());
         // Where nobody remembers it, the group is new.
