@@ -72,6 +72,7 @@ struct slot {
     uint64_t words[4]; /* what it has said */
     uint32_t waits_for; /* one more than the descriptors for which it waits; 0: anything */
     uint32_t taken; /* where it is about to take a datagram: how many it has, since it waited for some */
+    uint32_t sent; /* it has just sent something */
     uint32_t epoll; /* the number of the epoll for which it waits, if it waits for one */
     struct pollfd fds[WAITED];
     char name[NAME];
@@ -1308,7 +1309,11 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t len)
 static ssize_t sent(ssize_t len)
 {
     int error = errno;
+    if (is_simulated())
+        me->sent = 1;
     point();
+    if (is_simulated())
+        me->sent = 0;
     errno = error;
     return len;
 }

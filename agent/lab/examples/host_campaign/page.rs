@@ -112,6 +112,8 @@ pub(crate) struct Slot {
     waits_for: u32,
     /// Where it is about to take a datagram: how many it has taken since it waited for some.
     pub(crate) taken: u32,
+    /// Whether it has just sent something.
+    pub(crate) sent: u32,
     /// The number of the epoll for which it waits, if it waits for one; or 0.
     pub(crate) epoll: u32,
     fds: [PollFd; WAITED],

@@ -90,6 +90,8 @@ pub(crate) enum Midway {
     Anywhere,
     /// Where it has taken a datagram, and is about to take the next one of the same batch.
     BetweenDatagrams,
+    /// Right behind what it has sent.
+    BehindSent,
 }
 
 #[derive(Debug)]
@@ -580,14 +582,20 @@ impl Scheduler {
         }
         let midway = self.midway.get(&pid).copied();
         let quantum = match midway {
-            Some(Midway::BetweenDatagrams) => 1,
+            Some(Midway::BetweenDatagrams | Midway::BehindSent) => 1,
             None if !self.choices.chance(200) => 400,
             _ => 1 + self.choices.below(12),
         };
         self.give(chosen, quantum as i32, &mut events)?;
         let slot = &self.page.get().slots[chosen];
         let stands = slot.is(state::PARKED) && slot.waits == waits::TURN;
-        if stands && midway.is_some_and(|at| at == Midway::Anywhere || slot.taken > 0) {
+        let is_there = match midway {
+            None => false,
+            Some(Midway::Anywhere) => true,
+            Some(Midway::BetweenDatagrams) => slot.taken > 0,
+            Some(Midway::BehindSent) => slot.sent > 0,
+        };
+        if stands && is_there {
             self.stop(pid, true);
         }
         Ok(events)

@@ -184,7 +184,11 @@ impl World<'_> {
                 }
                 *self.acts.entry("an agent is closed inside").or_default() += 1;
                 if self.is_troubled && self.choices.chance(800) {
-                    self.scheduler.stop_midway(pid, Midway::Anywhere);
+                    let at = match self.choices.chance(500) {
+                        true => Midway::Anywhere,
+                        false => Midway::BehindSent,
+                    };
+                    self.scheduler.stop_midway(pid, at);
                     let until = self.within_leases(2);
                     self.plan(until, Act::Continue(pid));
                 }
