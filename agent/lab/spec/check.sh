@@ -49,8 +49,17 @@ main() {
         founding -DHEALED -DLOSSES=1 -DWITHOUT_KNOWING_OF_NEW_BIRTHS
     breaks "2: founders accept" "a host is stuck" \
         founding -DHEALED -DLOSSES=0 -DWITHOUT_FOUNDERS_ACCEPTING
+    # Since members of other clusters answer, this rule is one of two that serve such a host.
     breaks "2: who has accepted joins" "a host is stuck" \
-        founding -DHEALED -DLOSSES=1 -DWITHOUT_JOINING_FROM_ACCEPTED
+        founding -DHEALED -DLOSSES=1 -DALL_LISTED -DWITHOUT_ANSWERS_BY_MEMBERS \
+        -DWITHOUT_JOINING_FROM_ACCEPTED
+    # What the simulator found after that: a founding that too few remember.
+    breaks "2: who does not vote offers" "a host is stuck" \
+        founding -DHEALED -DLOSSES=1 -DWITHOUT_OFFERS_BY_MEMBERS
+    breaks "2: a longer lease refuses at once" "a host is stuck" \
+        founding -DHEALED -DLOSSES=1 -DWITHOUT_REFUSING_AT_ONCE
+    breaks "2: members of other clusters answer" "a host is stuck" \
+        founding -DHEALED -DLOSSES=1 -DWITHOUT_ANSWERS_BY_MEMBERS
     # 3: a lease that got shorter.
     breaks "3: the longest lease" "two inside" leases -DLENGTHS=3 -DVOTERS=6 -DWITHOUT_LONGEST
     breaks "3: the next lease" "two inside" \
@@ -106,8 +115,6 @@ main() {
         founding -DLOSSES=0 -DCHANGES=0 -DWITH_RECOVER_TOO_EARLY
     breaks "limit: recover during a founding" "a host is stuck" \
         founding -DHEALED -DLOSSES=2 -DCHANGES=0 -DREFUSALS=0 -DWITH_RECOVER_DURING_A_FOUNDING
-    breaks "limit: a refusal is forgotten" "a host is stuck" \
-        founding -DHEALED -DLOSSES=1 -DWITH_A_REFUSAL_FORGOTTEN
     breaks "limit: nobody remembers the lease" "two inside" \
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITH_ALL_FORGOTTEN
 
@@ -140,7 +147,7 @@ holds() {
 breaks() {
     wanted "$1" || return 0
     merging=()
-    explore "$3" "-O0 -DBFS" "${@:4}"
+    explore "$3" "-O0 -DBFS" -DSTEP=d_step "${@:4}"
     local end verdict
     end=$(told | tail -n 1)
     verdict="found: $end"

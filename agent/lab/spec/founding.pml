@@ -6,6 +6,10 @@
  * whatever was once said of a founding may be heard at any later time. There is no time here; the
  * wait before the first grant is in leases.pml.
  *
+ * Once all is healed the hosts know less: each knows what the others, which are all alive, still have
+ * on their disks, and only of those that it hears. What it remembered before, it acted on before, or
+ * it has been restarted since.
+ *
  * Written from the documents, and not from the code. "Founding N" is rule N of "How a cluster is
  * founded" in doc/design.md.
  */
@@ -36,7 +40,6 @@
  * bit for each host. Files 0 and 1 differ in the voters alone, which have nobody in common; 3 and 4
  * leave hosts out.
  */
-#define FILES          5
 #define LISTED(file)   (file <= 2 -> 7 : (file == 3 -> 6 : 1))
 #define VOTING(file)   (file == 0 -> 1 : (file == 1 -> 6 : (file == 2 -> 7 : (file == 3 -> 6 : 1))))
 
@@ -56,8 +59,10 @@ byte named[3];                  /* the voters to whom that was said, by the file
 typedef Founding {
     bool made;
     byte listed, voters;
-    byte births[3], turns[3];   /* as the founding names them; births also of later voters */
+    byte births[3], turns[3];   /* as the founding names them */
+    byte since[3];              /* births of those that vote, as views have changed them */
     byte abandons = NONE;
+    byte heirs;                 /* the voters that the word named by which this one was abandoned */
     byte accepted, completed, refused;
     byte sure;                  /* completed, and knows of the new births of all others */
     bool live;
@@ -75,8 +80,10 @@ byte rounds;
 /* ---- What follows from it ---- */
 
 #define REBORN(c, h)    (birth[h] != F[c].births[h])
+#define ANOTHER(c, h) (birth[h] != F[c].since[h])
 #define REMEMBERS(c, h) (cluster[h] == c && (stage[h] == COMPLETE || stage[h] == MEMBER) && \
-                    !REBORN(c, h))
+                    !ANOTHER(c, h))
+#define ELSEWHERE(c, h) (stage[h] == MEMBER && cluster[h] != c)
 /* A cluster decides on views as long as a majority of its voters remembers it:
    distlock(7), Membership of a group. */
 #define DECIDES(c)      (F[c].live && MOST(EACH(REMEMBERS, c), F[c].now))
@@ -92,7 +99,8 @@ byte rounds;
 #define IS_FOR(h, some) (permit[h] == NONE || named[h] == (some))
 #endif
 
-/* Founding 4, and 12 for permits. */
+/* Founding 4, and 12 for permits. Whether it hears of another cluster is looked at once all is healed;
+   before, what it would have heard may be lost. */
 #ifdef WITHOUT_TURNS
 #define SAME_TURN(h, c) true
 #else
@@ -112,7 +120,7 @@ inline accept(h, c) {
    a host may be started with any file before. */
 #define MAY_FOUND(h, file) (stage[h] == NEW && h == LOWEST(VOTING(file)) && IS_FOR(h, VOTING(file)))
 inline found(h, c, file) {
-    F[c].made = true; F[c].accepted = 0; F[c].completed = 0; F[c].refused = 0; F[c].sure = 0;
+    F[c].made = true; F[c].accepted = 0; F[c].completed = 0; F[c].sure = 0;
     F[c].voters = VOTING(file);
     if
     :: permit[h] == NONE -> F[c].listed = LISTED(file)
@@ -121,9 +129,16 @@ inline found(h, c, file) {
     fi;
     F[c].abandons = permit[h];
     F[c].births[0] = birth[0]; F[c].births[1] = birth[1]; F[c].births[2] = birth[2];
+    F[c].since[0] = birth[0]; F[c].since[1] = birth[1]; F[c].since[2] = birth[2];
     F[c].turns[0] = turn[0]; F[c].turns[1] = turn[1]; F[c].turns[2] = turn[2];
+    F[c].refused = EACH(ELSEWHERE, c) & F[c].voters;
     printf("# host %d founds %d: members %d, voters %d (bits)\n", h, c, F[c].listed, F[c].voters);
-#ifndef WITHOUT_FOUNDERS_ACCEPTING
+#ifdef WITHOUT_FOUNDERS_ACCEPTING
+    if
+    :: c == FOUNDINGS -> accept(h, c)       /* it loses nothing any more, and goes on */
+    :: else
+    fi
+#else
     accept(h, c)
 #endif
 }
@@ -150,7 +165,8 @@ inline be_sure(h) {
 #define MAY_GO_LIVE(h) ((stage[h] == COMPLETE || stage[h] == ACCEPTED) && F[cluster[h]].live)
 inline go_live(h) {
     printf("# host %d knows that %d is live\n", h, cluster[h]);
-    stage[h] = MEMBER; record[h] = F[cluster[h]].now
+    stage[h] = MEMBER; record[h] = F[cluster[h]].now;
+    show_cluster(h)
 }
 
 /* doc/fail-closed.md, Cannot: a file leaves out a majority of the present voters. What comes of it
@@ -195,7 +211,8 @@ inline complete(h) {
     look_whether_live(cluster[h])
 }
 
-/* Founding 7: a voter refuses. */
+/* Founding 7: a voter refuses. One that is new does so where its file has a longer lease than the
+   founding, and that may be any: there are no leases here before all is healed. */
 inline show_turn(h, c) {
     if
     :: F[c].made && HAS(F[c].voters, h) && !REBORN(c, h) -> F[c].refused = F[c].refused | BIT(h)
@@ -209,21 +226,35 @@ inline begin_anew(h) {
 #endif
     stage[h] = NEW; cluster[h] = 0
 }
+#define MAY_REFUSE_AT_ONCE(h, c) (MAY_ACCEPT(h, c) && HAS(F[c].voters, h))
+inline refuse_at_once(h, c) {
+    printf("# host %d has a longer lease, and refuses %d at once\n", h, c);
+    begin_anew(h)
+}
 #define MAY_REFUSE(h) (stage[h] == ACCEPTED && HAS(F[cluster[h]].voters, h))
 inline refuse(h) {
     printf("# host %d refuses %d\n", h, cluster[h]);
     begin_anew(h)
 }
 
-/* Founding 8: the others give up. Only the turn shows that a voter has refused. */
+/* Founding 8: a member of another cluster answers an offer, which counts as a higher turn. */
+inline show_cluster(h) {
+    if :: cluster[h] != 0 -> show_turn(h, 0) :: else fi;
+    if :: cluster[h] != 1 -> show_turn(h, 1) :: else fi;
+    if :: cluster[h] != 2 -> show_turn(h, 2) :: else fi
+}
+
+/* Founding 8: the others give up. Only the turn shows that a voter has refused. Whoever has heard the
+   new birth of a voter does not hear the former turn of that one any more. */
 #ifdef WITHOUT_TURNS
 #define REFUSED(c)  0
 #else
 #define REFUSED(c)  F[c].refused
 #endif
 #define OUT(c, h)   (HAS(REFUSED(c), h) || REBORN(c, h) || !HAS(F[c].voters, h))
-#define MAY_GIVE_UP(h) ((stage[h] == ACCEPTED || stage[h] == COMPLETE) && !F[cluster[h]].live && \
-                        ((REFUSED(cluster[h]) != 0 && !HAS(F[cluster[h]].sure, h)) || \
+#define FORMER(c, h) (HAS(F[c].sure, h) -> EACH(REBORN, c) : 0)
+#define WAITS(h)    (stage[h] == ACCEPTED || stage[h] == COMPLETE)
+#define MAY_GIVE_UP(h) (WAITS(h) && ((REFUSED(cluster[h]) & ~FORMER(cluster[h], h)) != 0 || \
                         (!HAS(F[cluster[h]].voters, h) && \
                          OUT(cluster[h], 0) && OUT(cluster[h], 1) && OUT(cluster[h], 2))))
 inline give_up(h) {
@@ -241,11 +272,12 @@ inline give_up(h) {
 #define MAY_JOIN(h, c) (DECIDES(c) && ((stage[h] == NEW && permit[h] != c) || ONLY_ACCEPTED(h, c)))
 inline join(h, c) {
     printf("# host %d joins %d\n", h, c);
-    stage[h] = MEMBER; cluster[h] = c; record[h] = F[c].now; permit[h] = NONE; named[h] = 0
+    stage[h] = MEMBER; cluster[h] = c; record[h] = F[c].now; permit[h] = NONE; named[h] = 0;
+    show_cluster(h)
 }
 
 /* Founding 11: who follows another cluster. */
-#define REPLACED(c, h)  (cluster[h] != c && stage[h] == MEMBER && REBORN(c, h))
+#define REPLACED(c, h)  (cluster[h] != c && stage[h] == MEMBER && ANOTHER(c, h))
 #ifdef WITHOUT_FOLLOWING
 #define MOST_REPLACED(h) false
 #else
@@ -255,7 +287,8 @@ inline join(h, c) {
                           (F[d].abandons == cluster[h] || MOST_REPLACED(h)))
 inline follow(h, d) {
     printf("# host %d follows from %d to %d\n", h, cluster[h], d);
-    cluster[h] = d; record[h] = F[d].now
+    cluster[h] = d; record[h] = F[d].now;
+    show_cluster(h)
 }
 
 inline lose(h) {
@@ -272,19 +305,39 @@ inline lose(h) {
    that a majority does, under "Cannot". */
 #ifdef WITH_RECOVER_TOO_EARLY
 #define GIVEN_UP(c) F[c].live
-#define OPEN(c)     false
+#define OPEN(c, h)  false
 #else
-#define KEPT(c, h)  (!REBORN(c, h))
+#define KEPT(c, h)  (!ANOTHER(c, h))
 #define GIVEN_UP(c) (F[c].live && !MOST(EACH(KEPT, c), F[c].now))
-#ifdef WITH_RECOVER_DURING_A_FOUNDING
-#define OPEN(c)     false
+#if defined(WITH_RECOVER_DURING_A_FOUNDING)
+#define OPEN(c, h)  false
+#elif defined(HEALED)
+/* With its birth a host loses its turn, which shows that it has refused: another has to have. */
+#define OPEN(c, h)  (F[c].made && !F[c].live && (F[c].refused & ~BIT(h) & ~EACH(REBORN, c)) == 0)
 #else
-#define OPEN(c)     (F[c].made && !F[c].live && F[c].refused == 0)
+#define OPEN(c, h)  (F[c].made && !F[c].live && F[c].refused == 0)
 #endif
 #endif
-#define MAY_RECOVER(h, c) (GIVEN_UP(c) && !OPEN(1 - c) && !HAS(recovered, h) && \
+#define MAY_RECOVER(h, c) (GIVEN_UP(c) && !OPEN(1 - c, h) && !HAS(recovered, h) && \
                     (stage[h] == NEW || cluster[h] == c))
+/* A word that was said at hosts with other voters in their files asks for two clusters. What becomes of
+   that once all is healed is not looked at. */
+#ifdef HEALED
+#define SAME_WORD(c)    (F[c].heirs == 0 || F[c].heirs == VOTING(file))
+#else
+#define SAME_WORD(c)    true
+#endif
 inline recover(h, c) {
+    if
+    :: SAME_WORD(c) -> say_recover(h, c)
+    :: else
+    fi;
+    file = 0
+}
+inline say_recover(h, c) {
+#ifdef HEALED
+    F[c].heirs = VOTING(file);
+#endif
     printf("# the operator says recover at host %d: %d is abandoned\n", h, c);
     recovered = recovered | BIT(h);
     birth[h]++; turn[h] = 0; permit[h] = c; named[h] = VOTING(file);
@@ -299,7 +352,7 @@ inline recover(h, c) {
                                                : stage[h] == MEMBER && cluster[h] == c))
 inline change(c, h) {
     F[c].now = WITH_ONE(F[c].now, h);
-    F[c].births[h] = birth[h];
+    F[c].since[h] = birth[h];
     printf("# %d has the voters %d (bits)\n", c, F[c].now);
     n = 0;
     do
@@ -314,10 +367,17 @@ inline change(c, h) {
     n = 0
 }
 
+inline any_file() {
+    if :: file = 0 :: file = 1 :: file = 2 :: file = 3 :: file = 4 fi
+}
+
 /* ---- Everything in any order ---- */
 
 #define me _pid
 #define RUNS !over
+#ifndef STEP
+#define STEP atomic             /* check.sh makes one step of it where stories are to be short */
+#endif
 
 active [3] proctype host() {
 #ifdef RECOVERED
@@ -331,7 +391,7 @@ active [3] proctype host() {
     do
     :: atomic {
         RUNS && stage[me] == NEW && !F[FOUNDINGS - 1].made ->
-        select(file: 0 .. FILES - 1);
+        any_file();
         c = F[0].made;
         if
         :: MAY_FOUND(me, file) -> found(me, c, file)
@@ -339,21 +399,31 @@ active [3] proctype host() {
         fi;
         file = 0; c = 0
     }
-    :: atomic { RUNS && MAY_ACCEPT(me, 0) -> accept(me, 0) }
-    :: atomic { RUNS && MAY_ACCEPT(me, 1) -> accept(me, 1) }
-    :: atomic { RUNS && MAY_COMPLETE(me) -> complete(me) }
-    :: atomic { RUNS && MAY_BE_SURE(me) -> be_sure(me) }
-    :: atomic { RUNS && MAY_GO_LIVE(me) -> go_live(me) }
-    :: atomic { RUNS && refusals < REFUSALS && MAY_REFUSE(me) -> refusals++; refuse(me) }
-    :: atomic { RUNS && MAY_GIVE_UP(me) -> give_up(me) }
-    :: atomic { RUNS && MAY_JOIN(me, 0) -> join(me, 0) }
-    :: atomic { RUNS && MAY_JOIN(me, 1) -> join(me, 1) }
-    :: atomic { RUNS && MAY_FOLLOW(me, 1) -> follow(me, 1) }
-    :: atomic { RUNS && losses < LOSSES -> losses++; lose(me) }
-    :: atomic { RUNS && MAY_RECOVER(me, 0) -> select(file: 0 .. FILES - 1); recover(me, 0); file = 0 }
-    :: atomic { RUNS && MAY_RECOVER(me, 1) -> select(file: 0 .. FILES - 1); recover(me, 1); file = 0 }
-    :: atomic { RUNS && changes < CHANGES && MAY_CHANGE(0, me) -> changes++; change(0, me) }
-    :: atomic { RUNS && changes < CHANGES && MAY_CHANGE(1, me) -> changes++; change(1, me) }
+    :: STEP { RUNS && MAY_ACCEPT(me, 0) -> accept(me, 0) }
+    :: STEP { RUNS && MAY_ACCEPT(me, 1) -> accept(me, 1) }
+    :: STEP { RUNS && MAY_COMPLETE(me) -> complete(me) }
+    :: STEP { RUNS && MAY_BE_SURE(me) -> be_sure(me) }
+    :: STEP { RUNS && MAY_GO_LIVE(me) -> go_live(me) }
+    :: STEP { RUNS && refusals < REFUSALS && MAY_REFUSE(me) -> refusals++; refuse(me) }
+    :: STEP {
+        RUNS && refusals < REFUSALS && MAY_REFUSE_AT_ONCE(me, 0) ->
+        refusals++;
+        refuse_at_once(me, 0)
+    }
+    :: STEP {
+        RUNS && refusals < REFUSALS && MAY_REFUSE_AT_ONCE(me, 1) ->
+        refusals++;
+        refuse_at_once(me, 1)
+    }
+    :: STEP { RUNS && MAY_GIVE_UP(me) -> give_up(me) }
+    :: STEP { RUNS && MAY_JOIN(me, 0) -> join(me, 0) }
+    :: STEP { RUNS && MAY_JOIN(me, 1) -> join(me, 1) }
+    :: STEP { RUNS && MAY_FOLLOW(me, 1) -> follow(me, 1) }
+    :: STEP { RUNS && losses < LOSSES -> losses++; lose(me) }
+    :: atomic { RUNS && MAY_RECOVER(me, 0) -> any_file(); recover(me, 0) }
+    :: atomic { RUNS && MAY_RECOVER(me, 1) -> any_file(); recover(me, 1) }
+    :: STEP { RUNS && changes < CHANGES && MAY_CHANGE(0, me) -> changes++; change(0, me) }
+    :: STEP { RUNS && changes < CHANGES && MAY_CHANGE(1, me) -> changes++; change(1, me) }
     od
 }
 
@@ -361,51 +431,109 @@ active [3] proctype host() {
 
 #ifdef HEALED
 
+/* All hosts are alive. The one that goes on knows what those that it hears have on their disks now,
+   and no more: an offer, a yes or a turn counts if one of them says it. */
+byte heard;                     /* whom it hears */
+bool late;                      /* nothing has come of anything for four leases */
+byte shorter;                   /* foundings with a shorter lease than the files have now */
+
 /* Founding 10. Whoever is asked answers, listed or not. */
 #ifdef WITHOUT_ASKING_THE_RECORD
-#define HEARS(a, b) (a == b || HAS(VOTING(file), b))
+#define HEARS(a, b) (a == b || HAS(VOTING(file), a) || HAS(VOTING(file), b))
 #else
 #define VOTERS_KNOWN(a) (stage[a] == MEMBER -> record[a] : F[cluster[a]].listed)
 #define KNOWS(a)    (stage[a] == NEW -> 0 : VOTERS_KNOWN(a))
 #define ASKS(a)     (LISTED(file) | KNOWS(a))
 #define HEARS(a, b) (a == b || HAS(ASKS(a), b) || HAS(ASKS(b), a))
 #endif
-#define HEARD(h, p, c)    ((HEARS(h, 0) && p(c, 0)) || (HEARS(h, 1) && p(c, 1)) || \
-                    (HEARS(h, 2) && p(c, 2)))
-#define IN_CLUSTER(c, h)  (stage[h] != NEW)
-#define NOT_NEW(p, h)     (HAS((p == NONE -> LISTED(file) : VOTING(file)), h) && stage[h] != NEW)
-#define OTHER_PERMIT(p, h) (HAS((p == NONE -> LISTED(file) : VOTING(file)), h) && permit[h] != p)
+#define ALL_HEARD(h)      (HEARS(h, 0) | (HEARS(h, 1) << 1) | (HEARS(h, 2) << 2))
+#define HEARD(p, c)       ((EACH(p, c) & heard) != 0)
+#define ALL_SAY(p, c)     ((EACH(p, c) & heard) == 7)
 #define EVERY(p, c)       (p(c, 0) && p(c, 1) && p(c, 2))
 #define ANY(p, c)         (p(c, 0) || p(c, 1) || p(c, 2))
 
-/* Founding 2: every listed member is new, and nobody is heard that is in a cluster. */
+/* Founding 2: every listed member is new, and nobody is heard that is in a cluster, but for one that
+   is abandoned (12). */
+#define IN_CLUSTER(p, h)  (stage[h] == MEMBER && cluster[h] != p)
+#define NOT_NEW(p, h)     (HAS((p == NONE -> LISTED(file) : VOTING(file)), h) && stage[h] != NEW)
+#define OTHER_PERMIT(p, h) (HAS((p == NONE -> LISTED(file) : VOTING(file)), h) && permit[h] != p)
 #define STANDS(c, h) (stage[h] != NEW && cluster[h] == FOUNDINGS)
 #define FOUNDS(h)   (!ANY(STANDS, 0) && (!F[FOUNDINGS].made || F[FOUNDINGS].refused != 0) && \
-                    MAY_FOUND(h, file) && !HEARD(h, IN_CLUSTER, 0) && \
+                    MAY_FOUND(h, file) && !HEARD(IN_CLUSTER, permit[h]) && \
                      !ANY(NOT_NEW, permit[h]) && !ANY(OTHER_PERMIT, permit[h]))
-#define CAN_COME(c, h) (!HAS(F[c].listed, h) || HAS(F[c].accepted, h) || MAY_ACCEPT(h, c))
-#define BLOCKED(c)  (!ALL_ACCEPTED(c) && !EVERY(CAN_COME, c))
-#define JOINS(h, c) (MAY_JOIN(h, c) && HEARD(h, REMEMBERS, c))
-#define FOLLOWS(h, c) (MAY_FOLLOW(h, c) && HEARD(h, REMEMBERS, c))
+
+/* An offer comes from a host that has accepted: from a voter to all that the founding names, and from
+   one that does not vote to the voters, from the fourth lease on (Founding 8). */
+#ifdef WITHOUT_OFFERS_BY_MEMBERS
+#define OFFERS(c, x, h) (WAITS(x) && cluster[x] == c && HAS(F[c].voters, x))
+#else
+#define OFFERS(c, x, h) (WAITS(x) && cluster[x] == c && \
+                    (HAS(F[c].voters, x) || (late && HAS(F[c].voters, h))))
+#endif
+#define WHO_OFFERS(c, h) (OFFERS(c, 0, h) | (OFFERS(c, 1, h) << 1) | (OFFERS(c, 2, h) << 2))
+#define OFFERED(c, h)   ((WHO_OFFERS(c, h) & heard) != 0)
+/* Founding 4: it hears of no other cluster; 12: but for one that is abandoned. */
+#define OTHER(c, h)     (ELSEWHERE(c, h) && cluster[h] != F[c].abandons)
+#define IS_ASKED(h, c)  (MAY_ACCEPT(h, c) && OFFERED(c, h) && !HEARD(OTHER, c))
+/* Founding 13: nobody accepts what waits for a shorter lease than its file has. */
+#define ACCEPTS(h, c)   (IS_ASKED(h, c) && !HAS(shorter, c))
+#if defined(WITHOUT_REFUSING_AT_ONCE) || defined(WITHOUT_TURNS)
+#define REFUSES(h, c)   false
+#else
+#define REFUSES(h, c)   (IS_ASKED(h, c) && HAS(shorter, c) && HAS(F[c].voters, h))
+#endif
+
+/* Founding 5: who says that it has accepted. */
+#define STANDS_TO(c, h) (stage[h] != NEW && cluster[h] == c && !REBORN(c, h))
+#define SAYS_YES(c, h)  (!HAS(F[c].listed, h) || STANDS_TO(c, h))
+#define COMPLETES(h)    (stage[h] == ACCEPTED && HAS(F[cluster[h]].voters, h) && \
+                    ALL_SAY(SAYS_YES, cluster[h]))
+
+/* Founding 6: who says that it has completed it, and that it knows of the new births of others. */
+#define SAYS_ALL(c, h)  (!HAS(F[c].voters, h) || (STANDS_TO(c, h) && stage[h] != ACCEPTED))
+#define SAYS_DONE(c, h) (SAYS_ALL(c, h) || REBORN(c, h))
+#define SAYS_SURE(c, h) (!HAS(F[c].voters, h) || REBORN(c, h) || \
+                    (STANDS_TO(c, h) && HAS(SURE(c), h)))
+#define SAYS_LIVE(c, h) (stage[h] == MEMBER && cluster[h] == c)
+#define MOST_REMAIN(c)  MOST(7 & ~EACH(REBORN, c), F[c].voters)
+#define IS_SURE(h)      (stage[h] == COMPLETE && !HAS(F[cluster[h]].sure, h) && \
+                    !ALL_SAY(SAYS_ALL, cluster[h]) && ALL_SAY(SAYS_DONE, cluster[h]))
+#define GOES_LIVE(h)    (MAY_GO_LIVE(h) && (HEARD(SAYS_LIVE, cluster[h]) || \
+                    (stage[h] == COMPLETE && (ALL_SAY(SAYS_ALL, cluster[h]) || \
+                    (ALL_SAY(SAYS_SURE, cluster[h]) && MOST_REMAIN(cluster[h]))))))
+
+/* Founding 8: who shows a higher turn, or answers the offer from another cluster. */
+#ifdef WITHOUT_TURNS
+#define SHOWS_TURN(c, h) false
+#else
+#define SHOWS_TURN(c, h) (turn[h] > F[c].turns[h])
+#endif
+#ifdef WITHOUT_ANSWERS_BY_MEMBERS
+#define ANSWERS(c, h)   false
+#else
+#define ANSWERS(c, h)   ELSEWHERE(c, h)
+#endif
+#define SAYS_NO(c, h)   (HAS(F[c].voters, h) && !REBORN(c, h) && \
+                    (SHOWS_TURN(c, h) || ANSWERS(c, h)))
+#define SAYS_OUT(c, h)  (SAYS_NO(c, h) || REBORN(c, h) || !HAS(F[c].voters, h))
+#define GIVES_UP(h)     (WAITS(h) && (HEARD(SAYS_NO, cluster[h]) || \
+                    (!HAS(F[cluster[h]].voters, h) && ALL_SAY(SAYS_OUT, cluster[h]))))
+
+/* Founding 9. A cluster takes in whom its founding or the files list. */
+#define TAKES(c, h) (HAS(F[c].listed | LISTED(file), h) || F[c].abandons != NONE)
+#define JOINS(h, c) (MAY_JOIN(h, c) && TAKES(c, h) && HEARD(REMEMBERS, c))
+#define FOLLOWS(h, c) (MAY_FOLLOW(h, c) && HEARD(REMEMBERS, c))
 #define NEWER(c, h) (cluster[h] == c && stage[h] == MEMBER && record[h] == F[c].now)
 #define LEARNS(h)   (stage[h] == MEMBER && record[h] != F[cluster[h]].now && \
-                    HEARD(h, NEWER, cluster[h]))
+                    HEARD(NEWER, cluster[h]))
 
 /* In the cluster's next view: a majority of its voters, which remember, hears it. */
 #define VOTES_FOR(h, c, v) (HEARS(h, v) && REMEMBERS(c, v))
 #define INSTALLED(c, h) (NEWER(c, h) && MOST(VOTES_FOR(h, c, 0) | (VOTES_FOR(h, c, 1) << 1) | \
                          (VOTES_FOR(h, c, 2) << 2), F[c].now))
-/* A limit: a state was lost during the founding, and no majority is left of its voters; or a voter
-   has refused, and lost its state, so that some have heard the refusal, and some the new birth.
-   Whoever completed it waits for an operator's word. */
-#ifdef WITH_A_REFUSAL_FORGOTTEN
-#define FORGOTTEN(c) false
-#else
-#define FORGOTTEN(c) ((F[c].refused & EACH(REBORN, c)) != 0)
-#endif
-#define LOST_FOUNDING(h) (stage[h] == COMPLETE && \
-                    (!MOST(EACH(KEPT, cluster[h]), F[cluster[h]].voters) || \
-                          FORGOTTEN(cluster[h])))
+/* A limit: a state was lost during the founding, and no majority is left of its voters. Whoever
+   completed it waits for an operator's word. */
+#define LOST_FOUNDING(h) (stage[h] == COMPLETE && !MOST_REMAIN(cluster[h]))
 #define SERVED(c, h) (INSTALLED(c, h) || (stage[h] == NEW && !HAS(LISTED(file), h)) || \
                     LOST_FOUNDING(h))
 #define ALL_SERVED(c) (DECIDES(c) && EVERY(SERVED, c))
@@ -415,14 +543,15 @@ active [3] proctype host() {
 #define RECOVER_IS_ASKED_FOR (!DECIDES(0) && !DECIDES(1) && !DECIDES(2) && ANY(WAITS_FOR_WORD, 0))
 
 inline go_on(h) {
+    heard = ALL_HEARD(h);
     if
-    :: MAY_GO_LIVE(h) -> go_live(h)
+    :: GOES_LIVE(h) -> go_live(h)
     :: else -> if
-    :: MAY_BE_SURE(h) -> be_sure(h)
+    :: IS_SURE(h) -> be_sure(h)
     :: else -> if
-    :: MAY_GIVE_UP(h) -> give_up(h)
+    :: GIVES_UP(h) -> give_up(h)
     :: else -> if
-    :: MAY_COMPLETE(h) -> complete(h)
+    :: COMPLETES(h) -> complete(h)
     :: else -> if
     :: JOINS(h, 0) -> join(h, 0)
     :: else -> if
@@ -436,21 +565,26 @@ inline go_on(h) {
     :: else -> if
     :: FOLLOWS(h, 2) -> follow(h, 2)
     :: else -> if
-    :: newest_first && MAY_ACCEPT(h, 1) -> accept(h, 1)
+    :: newest_first && ACCEPTS(h, 1) -> accept(h, 1)
     :: else -> if
-    :: MAY_ACCEPT(h, 0) -> accept(h, 0)
+    :: ACCEPTS(h, 0) -> accept(h, 0)
     :: else -> if
-    :: MAY_ACCEPT(h, 1) -> accept(h, 1)
+    :: ACCEPTS(h, 1) -> accept(h, 1)
     :: else -> if
-    :: MAY_ACCEPT(h, 2) -> accept(h, 2)
+    :: ACCEPTS(h, 2) -> accept(h, 2)
+    :: else -> if
+    :: REFUSES(h, 0) -> refuse_at_once(h, 0)
+    :: else -> if
+    :: REFUSES(h, 1) -> refuse_at_once(h, 1)
     :: else -> if
     :: LEARNS(h) -> record[h] = F[cluster[h]].now
     :: else -> if
-    :: MAY_REFUSE(h) && BLOCKED(cluster[h]) -> refuse(h)
-    :: else -> if
     :: FOUNDS(h) -> found(h, FOUNDINGS, file)
+    :: else -> if
+    :: late && MAY_REFUSE(h) -> refuse(h)
     :: else -> moved = false
-    fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi
+    fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi fi;
+    heard = 0
 }
 
 /* What was looked at need not be kept: so all ends are one state. */
@@ -459,48 +593,63 @@ inline all_forget() {
     do
     :: n < 3 ->
        stage[n] = NEW; cluster[n] = 0; birth[n] = 0; turn[n] = 0; record[n] = 0; permit[n] = NONE;
-       named[n] = 0; F[n].made = false; F[n].listed = 0; F[n].voters = 0; F[n].abandons = NONE; F[n].accepted = 0;
+       named[n] = 0; F[n].made = false; F[n].listed = 0; F[n].voters = 0; F[n].abandons = NONE;
+       F[n].heirs = 0; F[n].accepted = 0;
        F[n].completed = 0; F[n].refused = 0; F[n].sure = 0; F[n].live = false; F[n].now = 0;
        h = 0;
        do
-       :: h < 3 -> F[n].births[h] = 0; F[n].turns[h] = 0; h++
+       :: h < 3 -> F[n].births[h] = 0; F[n].since[h] = 0; F[n].turns[h] = 0; h++
        :: else -> break
        od;
        n++
     :: else -> break
     od;
     losses = 0; changes = 0; refusals = 0; recovered = 0;
-    file = 0; h = 0; n = 0; rounds = 0; moved = false; newest_first = false;
+    file = 0; h = 0; n = 0; rounds = 0; moved = false; newest_first = false; shorter = 0;
+    late = false;
     over = true
 }
 
-active proctype healing() {
-    atomic {
-        RUNS ->
-        select(file: 0 .. 3);
-        if :: newest_first = true :: newest_first = false fi;
-        d_step {
-            printf("# all is healed; files list the members %d and the voters %d (bits)\n",
-                   LISTED(file), VOTING(file));
-            do
-            :: n < 3 && rounds < 100 && !over ->
-               moved = true;
-               go_on(h);
-               h = (h == 2 -> 0 : h + 1);
-               n = (moved -> 0 : n + 1);
-               rounds++
-            :: else -> break
-            od;
-        }
+/* One process for each way in which all may be healed: the first four files, and which foundings have
+   a shorter lease than these, or that the later founding is heard first. */
+#define FILE        ((_pid - 3) % 4)
+#define WAY         ((_pid - 3) / 4)
+#define IS_OPEN(c)  (F[c].made && !F[c].live)
+#ifdef ALL_LISTED
+#define IS_LOOKED_AT (LISTED(FILE) == 7)
+#else
+#define IS_LOOKED_AT true
+#endif
+#define NEEDS(c)    (!HAS(WAY, c) || IS_OPEN(c))
+#define MATTERS     (WAY == 4 -> IS_OPEN(0) && IS_OPEN(1) : NEEDS(0) && NEEDS(1))
+
+active [20] proctype healing() {
+    d_step {
+        RUNS && IS_LOOKED_AT && MATTERS ->
+        file = FILE; shorter = WAY & 3; newest_first = (WAY == 4);
+        printf("# all is healed; files list the members %d and the voters %d (bits)\n",
+               LISTED(file), VOTING(file));
+        printf("# their lease is longer than those of foundings %d (bits)\n", shorter);
+        do
+        :: n < 3 && rounds < 100 && !over ->
+           moved = true;
+           go_on(h);
+           h = (h == 2 -> 0 : h + 1);
+           n = (moved -> 0 : n + 1);
+           if
+           :: moved -> late = false
+           :: n == 3 && !late -> late = true; n = 0
+           :: else
+           fi;
+           rounds++
+        :: else -> break
+        od;
         if
-        :: over -> skip
-        :: ALL_SERVED(0) -> skip
-        :: ALL_SERVED(1) -> skip
-        :: ALL_SERVED(2) -> skip
-        :: RECOVER_IS_ASKED_FOR && rounds < 100 -> skip
+        :: over || ((ALL_SERVED(0) || ALL_SERVED(1) || ALL_SERVED(2) || RECOVER_IS_ASKED_FOR) &&
+           rounds < 100)
         :: else -> printf("# a host is stuck for ever\n"); assert(false)
         fi;
-        d_step { all_forget() }
+        all_forget()
     }
 }
 
