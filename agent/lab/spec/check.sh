@@ -103,6 +103,10 @@ main() {
         vouching -DEPOCHS=2 -DWITHOUT_MISSED_VIEWS_COUNTING -DJUDGED=2
     breaks "a quarantine goes on in the next view" "two inside" \
         vouching -DEPOCHS=2 -DWITHOUT_QUARANTINES_GOING_ON -DJUDGED=1
+    breaks "locks that nobody names are in quarantine" "two inside" \
+        vouching -DEPOCHS=2 -DWITHOUT_UNNAMED_IN_QUARANTINE -DJUDGED=1
+    breaks "the lowest member knows all locks" "two inside" \
+        vouching -DEPOCHS=2 -DWITHOUT_DECLARING -DJUDGED=1
     breaks "members stop before they report" "two inside" \
         vouching -DEPOCHS=1 -DWITHOUT_STOPPING -DJUDGED=1
     breaks "what was not told is told on" "nobody was told" \

@@ -25,13 +25,14 @@
 #define HAS(set, h)     (((set) >> (h)) & 1)
 #define LOWEST(set)     (HAS(set, 0) -> 0 : (HAS(set, 1) -> 1 : 2))
 #define ON_THE_WAY      3
+#define UNUSED          4
 
 /* ---- State ---- */
 
 byte newest;                    /* certified */
 bool in_force[EPOCHS + 1];
 byte members[EPOCHS + 1];
-byte token[EPOCHS + 1];         /* where that view's is */
+byte token[EPOCHS + 1];         /* where that view's is; or UNUSED: nobody has used the lock in it */
 bool tell[EPOCHS + 1];          /* the next holder in that view: the former one ended inside */
 bool quarantined[EPOCHS + 1];   /* the lock, in that view, as far as its coordinator knows */
 
@@ -40,6 +41,8 @@ byte served = 7;                /* members to which the lock is not in quarantin
 byte stopped;                   /* members that grant nothing until the next view is in force */
 byte reported;                  /* those of them that have told the newest view's coordinator all */
 byte vouching;                  /* those of them that vouch */
+byte known;                     /* members that know of the lock */
+bool named;                     /* one of them has reported it */
 byte inside;                    /* members that hold the lock, as they see it */
 byte dead;
 byte over;                      /* whose leases are over */
@@ -64,7 +67,16 @@ byte holder;                    /* where a holder is, as reported; or ON_THE_WAY
 #else
 #define SERVED(h)       HAS(served, h)
 #endif
-#define VOUCHES(h)      (KNOWS(h) && SERVED(h) && token[installed[h]] == h)
+/* Vouching 3: the lowest member of a view knows all locks, so that nobody uses one that it does not
+   know. */
+#define DECLARES(h)     (LOWEST(members[installed[h]]) == h)
+#define VOUCHES(h)      (KNOWS(h) && SERVED(h) && \
+                        (token[installed[h]] == h || (DECLARES(h) && !HAS(known, h))))
+#ifdef WITHOUT_DECLARING
+#define MAY_BEGIN(h)    true
+#else
+#define MAY_BEGIN(h)    DECLARES(h)
+#endif
 
 /* design, How a view is formed, 6 and 7; distlock(7), A process crashes. */
 #ifdef WITHOUT_WAIT
@@ -73,8 +85,14 @@ byte holder;                    /* where a holder is, as reported; or ON_THE_WAY
 #define WAITED_FOR      ((LEFT_OUT & ~over) == 0)
 #endif
 
+#ifdef WITHOUT_UNNAMED_IN_QUARANTINE
+#define FREE_UNNAMED    (!named)
+#else
+#define FREE_UNNAMED    false
+#endif
+
 active proctype start() {
-    d_step { members[0] = 7; in_force[0] = true; holder = ON_THE_WAY }
+    d_step { members[0] = 7; in_force[0] = true; token[0] = UNUSED; holder = ON_THE_WAY }
 }
 
 #define me (_pid - 1)
@@ -97,6 +115,13 @@ active [3] proctype member() {
         tell[installed[me]] = false;
         unfinished = false
     }
+    /* Vouching 3: how the lock is served, when somebody asks for it first. */
+    :: atomic {
+        LIVES && token[installed[me]] == UNUSED && MAY_BEGIN(me) && HAS(served, me) && !STOPPED(me) ->
+        printf("# %d begins with the lock, in view %d\n", me, installed[me]);
+        token[installed[me]] = me;
+        known = known | BIT(me)
+    }
     :: atomic {
         LIVES && HAS(inside, me) ->
         printf("# %d leaves\n", me);
@@ -111,6 +136,7 @@ active [3] proctype member() {
         LIVES && token[installed[me]] == ON_THE_WAY && !STOPPED(me) ->
         printf("# %d has the token of view %d\n", me, installed[me]);
         token[installed[me]] = me;
+        known = known | BIT(me);
         served = served | BIT(me)                   /* Vouching 5 */
     }
     :: atomic {
@@ -135,6 +161,7 @@ active [3] proctype member() {
         :: HAS(inside, me) -> holder = me
         :: else
         fi;
+        named = named || HAS(known, me);
 #ifndef WITHOUT_STOPPING
         stopped = stopped | BIT(me);
 #endif
@@ -147,6 +174,10 @@ active [3] proctype member() {
         if
         :: quarantined[newest] -> served = served & ~BIT(me)
         :: else -> served = served | BIT(me)
+        fi;
+        if
+        :: token[newest] != UNUSED -> known = known | BIT(me)
+        :: else
         fi;
         stopped = stopped & ~BIT(me)
     }
@@ -181,16 +212,17 @@ active proctype coordinator() {
            members[newest] = members[newest - 1] & ~BIT(out);
            out = 0
         fi;
-        reported = 0; vouching = 0; tells = false; holder = ON_THE_WAY;
+        reported = 0; vouching = 0; named = false; tells = false; holder = ON_THE_WAY;
         printf("# view %d is certified: members %d (bits)\n", newest, members[newest])
     }
-    /* 6. Vouching 6 for what is told. */
+    /* 6. Vouching 6 for what is told, 3 for a lock that no report names. */
     :: atomic {
         !in_force[newest] && members[newest] != 0 &&
         (reported & members[newest]) == members[newest] ->
         in_force[newest] = true;
-        quarantined[newest] = !(WAITED_FOR || vouching != 0);
-        token[newest] = (holder == ON_THE_WAY -> LOWEST(members[newest]) : holder);
+        quarantined[newest] = !(WAITED_FOR || vouching != 0 || FREE_UNNAMED);
+        token[newest] = (holder != ON_THE_WAY -> holder :
+                        (named -> LOWEST(members[newest]) : UNUSED));
         tell[newest] = (vouching == 0 || tells);
         printf("# view %d is in force; in quarantine: %d; the next holder is told: %d\n", newest,
             quarantined[newest], tell[newest])
