@@ -64,6 +64,8 @@ main() {
     breaks "3: the longest lease" "two inside" leases -DLENGTHS=3 -DVOTERS=6 -DWITHOUT_LONGEST
     breaks "3: the next lease" "two inside" \
         leases -DLENGTHS=3 -DSHORTER_LEASES -DVOTERS=6 -DWITHOUT_NEXT
+    breaks "3: the longest lease is on disk first" "two inside" \
+        leases -DLENGTHS=2 -DVOTERS=6 -DWITHOUT_WRITING_LONGEST
     # 4: a founding that does not wait.
     breaks "4: the founding waits" "two inside" \
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITHOUT_FOUNDING_WAIT

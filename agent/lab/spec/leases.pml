@@ -79,6 +79,13 @@ byte blank;                     /* whose disk is, too */
 byte permits;                   /* where the operator has said recover */
 byte recalls;                   /* ... and the longest lease was on disk */
 byte losses;
+#ifdef WITHOUT_WRITING_LONGEST
+/* The voter renews first, and writes when it has time: not before it is restarted. */
+byte written[3] = LENGTHS;
+#define FORGETS(h)  (longest[h] != written[h])
+#else
+#define FORGETS(h)  false
+#endif
 
 bool another;                   /* another member was let in */
 bool ready;
@@ -206,6 +213,9 @@ active [3] proctype voter() {
         fi;
         next[me] = 0;
         since_longest[me] = 0;
+#ifdef WITHOUT_WRITING_LONGEST
+        written[me] = longest[me];
+#endif
         printf("# voter %d: the longest lease that may run is %d\n", me, longest[me])
     }
     /* design, How a view is formed, 3 and 4; Leases 3: how long is to be waited for, from now. */
@@ -225,12 +235,15 @@ active [3] proctype voter() {
     }
     /* doc/faults.md, 21: it takes any lease to have been renewed by it until its restart. */
     :: atomic {
-        GO_ON && (since[me] != 0 || since_longest[me] != 0 || (me == 0 && runs)) ->
+        GO_ON && (since[me] != 0 || since_longest[me] != 0 || FORGETS(me) || (me == 0 && runs)) ->
 #ifdef WITHOUT_RESTARTS_COUNTING
         start_again(me);
         since[me] = LONG_AGO;
 #else
         start_again(me);
+#endif
+#ifdef WITHOUT_WRITING_LONGEST
+        longest[me] = written[me];
 #endif
 #ifdef WITHOUT_LONGEST
         /* As it was: a voter knew the lease of its file alone. */
