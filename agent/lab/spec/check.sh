@@ -31,6 +31,16 @@ main() {
         leases -DLENGTHS=2 -DLOSSES=2 -DSHORTER_LEASES -DEPOCHS=0
     holds "leases, lost voters are replaced" \
         leases -DLENGTHS=1 -DLOSSES=1 -DEPOCHS=2 -DVOTERS_CHANGE
+    # Voters that change, and leases of two lengths: without restarts, or with one view.
+    holds "leases, voters change, two lengths" \
+        leases -DLENGTHS=2 -DEPOCHS=2 -DVOTERS_CHANGE -DVOTERS=7 -DRESTARTS=false
+    holds "leases, voters change, shorter leases" \
+        leases -DLENGTHS=2 -DEPOCHS=1 -DVOTERS_CHANGE -DVOTERS=7 -DSHORTER_LEASES
+    holds "leases, replaced voters, two lengths" \
+        leases -DLENGTHS=2 -DLOSSES=1 -DEPOCHS=2 -DVOTERS_CHANGE -DVOTERS=7 -DRESTARTS=false \
+        -DNO_OPERATOR
+    holds "leases, new voters and recover" \
+        leases -DLENGTHS=2 -DLOSSES=2 -DEPOCHS=1 -DVOTERS_CHANGE -DVOTERS=3
     holds "founding, two clusters" founding -DLOSSES=2
     holds "founding, nobody is stuck" founding -DLOSSES=1 -DHEALED
     holds "founding, other files after recover" founding -DLOSSES=0 -DRECOVERED
@@ -71,6 +81,9 @@ main() {
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITHOUT_FOUNDING_WAIT
     breaks "4: recover keeps the longest lease" "two inside" \
         leases -DEPOCHS=0 -DLOSSES=2 -DVOTERS=6 -DWITHOUT_RECOVER_KEEPING
+    breaks "4: new voters begin with the leader's" "two inside" \
+        leases -DLENGTHS=2 -DEPOCHS=1 -DLOSSES=1 -DVOTERS_CHANGE -DVOTERS=3 -DRESTARTS=false \
+        -DWITHOUT_LEADERS_LONGEST
     # What the simulator found after that: other files once recover was said.
     breaks "recover names the voters" "two clusters decide" \
         founding -DLOSSES=0 -DRECOVERED -DWITHOUT_NAMED_VOTERS

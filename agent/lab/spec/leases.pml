@@ -22,6 +22,19 @@
 #ifndef LOSSES
 #define LOSSES   0              /* states that are lost */
 #endif
+/* With changes of voters and leases of two lengths the world is too large for all at once: two views
+   only without restarts, and then losses only without an operator's word. */
+#ifndef RESTARTS
+#define RESTARTS true           /* hosts restart */
+#endif
+#ifndef STEP
+#define STEP     atomic         /* check.sh makes one step of it where stories are to be short */
+#endif
+#if defined(ANY_RATE) || defined(WITHOUT_BOOTTIME)
+#define TICK     atomic
+#else
+#define TICK     STEP
+#endif
 
 /*
  * Drift. Time is counted by the holder's clock. While it advances by one, each other clock does so
@@ -78,6 +91,9 @@ byte gone;                      /* whose vote is void: another birth */
 byte blank;                     /* whose disk is, too */
 byte permits;                   /* where the operator has said recover */
 byte recalls;                   /* ... and the longest lease was on disk */
+byte of_leader;                 /* what the voter that comes is told to begin with */
+byte taught;                    /* new voters that have to begin with the holder's lease, and do
+                                   not: only without Leases 5 */
 byte losses;
 #ifdef WITHOUT_WRITING_LONGEST
 /* The voter renews first, and writes when it has time: not before it is restarted. */
@@ -153,18 +169,21 @@ active proctype holder() {
 #else
         if :: voters[0] = 6 :: voters[0] = 7 fi;
 #endif
+        /* Only voters remember leases. */
+        longest[0] = longest[0] * HAS(voters[0], 0); next[0] = next[0] * HAS(voters[0], 0);
+        longest[2] = longest[2] * HAS(voters[0], 2); next[2] = next[2] * HAS(voters[0], 2);
         printf("# the holder's lease is %d, the voters are %d (bits)\n", length, voters[0]);
         ready = true
     }
     do
     /* design, Rules of leases and views, 4: a lease counts from when its renewal was sent. Only the
        requests that a voter answers are looked at, so there is one at a time. */
-    :: atomic {
+    :: STEP {
         ready && runs && asked == 0 && holds[newest] ->
         asked = length; asked_epoch = newest;
         printf("# the holder asks for its lease, in view %d\n", newest)
     }
-    :: atomic {
+    :: STEP {
         ready && runs && asked == 0 && newest > 0 && holds[newest - 1] ->
         asked = length; asked_epoch = newest - 1;
         printf("# the holder asks for its lease, in view %d\n", newest - 1)
@@ -183,11 +202,25 @@ active proctype holder() {
 #define MAY_RENEW(h) (endorsed[h] == asked_epoch && holds[asked_epoch])
 #endif
 
+/* Leases 5, on disk with its first endorsement. From then on the voter counts the time. Views do not
+   need it, as one of those that endorse the next view has renewed the lease; a founding does, where
+   the others have lost their states. */
+inline begin(h) {
+#ifdef WITHOUT_LEADERS_LONGEST
+    /* It knows the lease of its file alone. */
+    longest[h] = MAX(longest[h], 1);
+    taught = taught | (longest[h] < length && of_leader >= length -> BIT(h) : 0);
+#else
+    longest[h] = MAX(longest[h], of_leader);
+#endif
+    since_longest[h] = 0
+}
+
 active [3] proctype voter() {
     do
     /* Leases 1: longest is on disk before the lease is renewed. distlock(7), A process is stopped
        or paused: a majority has to answer. */
-    :: atomic {
+    :: STEP {
         ready && asked > 0 && MAY_RENEW(me) && HAS(voters[asked_epoch], me) &&
         !HAS(gone | renewed, me) ->
         renewed = renewed | BIT(me);
@@ -219,10 +252,14 @@ active [3] proctype voter() {
         printf("# voter %d: the longest lease that may run is %d\n", me, longest[me])
     }
     /* design, How a view is formed, 3 and 4; Leases 3: how long is to be waited for, from now. */
-    :: atomic {
+    :: STEP {
         GO_ON && certified < newest && endorsed[me] != newest && !HAS(gone, me) &&
         HAS(voters[newest] | voters[newest - 1], me) ->
         endorsed[me] = newest;
+        if
+        :: !HAS(voters[newest - 1], me) -> begin(me)
+        :: else
+        fi;
         if
         :: holds[newest] -> wait[me] = 0
         :: else -> wait[me] = LESS(W(longest[me]), since[me])
@@ -235,7 +272,8 @@ active [3] proctype voter() {
     }
     /* doc/faults.md, 21: it takes any lease to have been renewed by it until its restart. */
     :: atomic {
-        GO_ON && (since[me] != 0 || since_longest[me] != 0 || FORGETS(me) || (me == 0 && runs)) ->
+        RESTARTS && GO_ON &&
+        (since[me] != 0 || since_longest[me] != 0 || FORGETS(me) || (me == 0 && runs)) ->
 #ifdef WITHOUT_RESTARTS_COUNTING
         start_again(me);
         since[me] = LONG_AGO;
@@ -251,15 +289,20 @@ active [3] proctype voter() {
 #endif
         printf("# host %d restarts\n", me)
     }
-    :: atomic {
+    :: STEP {
         GO_ON && losses < LOSSES && !HAS(gone, me) ->
         losses++;
         gone = gone | BIT(me); blank = blank | BIT(me);
+        taught = taught & ~BIT(me);
         endorsed[me] = NONE; longest[me] = 0; next[me] = 0; wait[me] = 0;
         start_again(me);
         printf("# host %d loses its state\n", me)
     }
     od
+}
+
+inline any_host() {
+    if :: v = 0 :: v = 1 :: v = 2 fi
 }
 
 /* ---- Views ---- */
@@ -276,6 +319,9 @@ active [3] proctype voter() {
 #define PARENT_RENEWED   (!holds[newest - 1] || lease_epoch == newest - 1)
 #endif
 
+/* Leases 5. Any voter may lead. */
+#define LEADS(h)        (h != v && HAS(voters[newest - 1] & ~gone, h))
+
 active proctype coordinator() {
     do
     /* design, How a view is formed, 1 and 2. Suspicion may be wrong at any time. */
@@ -284,6 +330,7 @@ active proctype coordinator() {
         newest++;
         voters[newest] = voters[newest - 1];
         wait[0] = 0; wait[1] = 0; wait[2] = 0;
+        of_leader = 0;
         if
         :: holds[newest - 1] -> holds[newest] = true
         :: holds[newest] = false
@@ -297,18 +344,19 @@ active proctype coordinator() {
            voters[newest] = v;
            v = 3;
 #else
-           select(v: 0 .. 2);
+           any_host();
 #endif
            if
            :: HAS(voters[newest], v) && voters[newest] != BIT(v) ->
               voters[newest] = voters[newest] & ~BIT(v)
            :: v < 3 && !HAS(voters[newest], v) ->
               voters[newest] = voters[newest] | BIT(v);
+              /* distlock(7), State on disk: one that is gone votes again, as another voter. */
+              gone = gone & ~BIT(v); blank = blank & ~BIT(v);
               if
-              /* distlock(7), State on disk: it votes again, as another voter. Leases 5. */
-              :: HAS(gone, v) -> gone = gone & ~BIT(v); blank = blank & ~BIT(v);
-                 longest[v] = LENGTHS
-              :: else
+              :: LEADS(0) -> of_leader = longest[0]
+              :: LEADS(1) -> of_leader = longest[1]
+              :: LEADS(2) -> of_leader = longest[2]
               fi
            :: else
            fi;
@@ -322,7 +370,7 @@ active proctype coordinator() {
        endorsements of a certificate are over. A lock that the one that is left out may hold is in
        quarantine before: in force is a view here when that is lifted, and only then may a voter
        come or go. */
-    :: atomic {
+    :: STEP {
         GO_ON && certified == newest && in_force < newest && FROM_BOTH(EACH(WAITED)) &&
         (!holds[newest] || runs) ->
         if
@@ -337,7 +385,7 @@ active proctype coordinator() {
 
 /* ---- The operator, and founding ---- */
 
-#if LOSSES > 0
+#if LOSSES > 0 && !defined(NO_OPERATOR)
 
 #ifdef WITHOUT_FOUNDING_WAIT
 #define UP_FOR(set, t) true
@@ -352,11 +400,11 @@ active proctype operator() {
     /* Founding 12. */
     :: atomic {
         GO_ON && !MOST(ALL & ~gone, voters[certified]) ->
-        select(v: 0 .. 2);
+        any_host();
         if
         :: !HAS(permits, v) ->
            permits = permits | BIT(v);
-           recalls = recalls | (longest[v] >= length -> BIT(v) : 0);
+           recalls = recalls | (longest[v] >= length -> BIT(v) : taught & BIT(v));
            gone = gone | BIT(v); endorsed[v] = NONE; next[v] = 0; wait[v] = 0;
 #ifdef WITHOUT_RECOVER_KEEPING
            longest[v] = 0;
@@ -370,7 +418,10 @@ active proctype operator() {
     /* Founding 13, with permits, at any of those that have one: they are the voters of a file. */
     :: atomic {
         GO_ON && permits != 0 ->
-        select(listed: 1 .. 7);
+        if
+        :: listed = 1 :: listed = 2 :: listed = 3 :: listed = 4 :: listed = 5 :: listed = 6
+        :: listed = 7
+        fi;
         select(file: 1 .. LENGTHS);
         by = MAX(MAX(file, KEPT(0)), MAX(KEPT(1), KEPT(2)));
         if
@@ -431,7 +482,7 @@ inline pass(h) {
 
 active proctype clocks() {
     do
-    :: atomic {
+    :: TICK {
         ready && (runs || lease > 0) ->
 #ifdef WITHOUT_BOOTTIME
         /* The holder's host is suspended, and its clock stands still. */
