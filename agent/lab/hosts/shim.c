@@ -864,6 +864,9 @@ static int disk_fails(int fd, int is_sync)
         return 0;
     if (fstat(fd, &about) || !(S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)))
         return 0;
+    /* That is memory. */
+    if (!about.st_nlink)
+        return 0;
     errno = (int)error;
     return 1;
 }
@@ -1189,6 +1192,8 @@ int ftruncate(int fd, off_t len)
     return (int)result(SYS(SYS_ftruncate, fd, len));
 }
 
+int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
+
 int fallocate(int fd, int mode, off_t at, off_t len)
 {
     point();
@@ -1196,8 +1201,6 @@ int fallocate(int fd, int mode, off_t at, off_t len)
         return -1;
     return (int)result(SYS(SYS_fallocate, fd, mode, at, len));
 }
-
-int ftruncate64(int fd, off64_t len) __attribute__((alias("ftruncate")));
 
 /* What the kernel says of its boot is the host's own. */
 static int opens(int dir, const char *path, int flags, mode_t mode)

@@ -97,7 +97,7 @@ enum Role {
         /// Inside, it says what its agent cannot understand.
         #[arg(long, requires = "socket")]
         garbles: bool,
-        /// It has the library end it when the lock is lost.
+        /// It has the library abort it when the lock is lost.
         #[arg(long)]
         aborts: bool,
     },

@@ -26,7 +26,7 @@ pub(crate) struct Network {
     /// The hosts that nothing reaches, and from which nothing comes.
     pub(crate) cut_off: BTreeSet<usize>,
     /// From which host nothing reaches which other, and which host that is undone with.
-    pub(crate) cut: BTreeMap<(usize, usize), usize>,
+    cut: BTreeSet<(usize, usize, usize)>,
     /// When each datagram under way arrives, and its number.
     arrivals: BinaryHeap<Reverse<(u64, u64)>>,
     under_way: BTreeMap<u64, Datagram>,
@@ -48,7 +48,7 @@ impl Network {
             late: 0,
             delay: Duration::from_micros(100),
             cut_off: BTreeSet::new(),
-            cut: BTreeMap::new(),
+            cut: BTreeSet::new(),
             arrivals: BinaryHeap::new(),
             under_way: BTreeMap::new(),
             sent: 0,
@@ -61,7 +61,7 @@ impl Network {
         let (from, to) = (datagram.host, host_of(&datagram));
         if from != to {
             let is_cut_off = [from, to].iter().any(|host| self.cut_off.contains(host));
-            if is_cut_off || self.cut.contains_key(&(from, to)) || choices.chance(self.lost) {
+            if is_cut_off || self.is_cut(from, to) || choices.chance(self.lost) {
                 return;
             }
             if choices.chance(self.late) {
@@ -83,10 +83,10 @@ impl Network {
         self.under_way.insert(self.sent, datagram);
     }
 
-    /// From now on what this host sends arrives, and what is sent to it.
+    /// What is undone with this host is.
     pub(crate) fn connect(&mut self, host: usize) {
         self.cut_off.remove(&host);
-        self.cut.retain(|_, with| *with != host);
+        self.cut.retain(|(_, _, with)| *with != host);
     }
 
     /// From now on nothing goes between the hosts of `side` and the others, until `with` is connected.
@@ -95,33 +95,42 @@ impl Network {
         let pairs = side
             .iter()
             .flat_map(|one| others().map(|other| (*one, other)));
-        let both_ways = pairs.flat_map(|(one, other)| [(one, other), (other, one)]);
-        self.cut.extend(both_ways.map(|pair| (pair, with)));
+        for (one, other) in pairs {
+            self.cut(one, other, with);
+            self.cut(other, one, with);
+        }
     }
 
-    /// The hosts that `host` reaches and that reach it, perhaps by others; and itself.
-    pub(crate) fn reached_both_ways(&self, host: usize, hosts: usize) -> BTreeSet<usize> {
-        let goes = |from: usize, to: usize| {
-            let is_cut_off = [from, to].iter().any(|end| self.cut_off.contains(end));
-            !is_cut_off && !self.cut.contains_key(&(from, to))
-        };
-        let all = |goes: &dyn Fn(usize, usize) -> bool| {
-            let mut found = BTreeSet::from([host]);
-            let mut left = vec![host];
-            while let Some(one) = left.pop() {
-                let next = (0..hosts).filter(|other| goes(one, *other));
-                left.extend(next.filter(|other| found.insert(*other)));
-            }
-            found
-        };
-        let back = all(&|from, to| goes(to, from));
-        all(&goes).intersection(&back).copied().collect()
+    /// From now on nothing goes from one host to another, until `with` is connected.
+    pub(crate) fn cut(&mut self, from: usize, to: usize, with: usize) {
+        self.cut.insert((from, to, with));
+    }
+
+    fn is_cut(&self, from: usize, to: usize) -> bool {
+        let all = (from, to, 0)..=(from, to, usize::MAX);
+        self.cut.range(all).next().is_some()
+    }
+
+    /// The hosts to which there is a way from `host`, perhaps by others, and itself: no fewer than those that hear of
+    /// what it sends.
+    pub(crate) fn reached_from(&self, host: usize, hosts: usize) -> BTreeSet<usize> {
+        let mut found = BTreeSet::from([host]);
+        let mut left = vec![host];
+        while let Some(from) = left.pop() {
+            let is_reached = |to: &usize| {
+                let is_cut_off = [from, *to].iter().any(|end| self.cut_off.contains(end));
+                !is_cut_off && !self.is_cut(from, *to)
+            };
+            let next = (0..hosts).filter(is_reached);
+            left.extend(next.filter(|to| found.insert(*to)));
+        }
+        found
     }
 
     /// Whether none of its requests can be answered.
     pub(crate) fn is_cut_off(&self, host: usize, hosts: usize) -> bool {
         let mut others = (0..hosts).filter(|other| *other != host);
-        let is_cut = |from, to| self.cut.contains_key(&(from, to));
+        let is_cut = |from, to| self.is_cut(from, to);
         self.cut_off.contains(&host)
             || others.clone().all(|other| is_cut(host, other))
             || others.all(|other| is_cut(other, host))

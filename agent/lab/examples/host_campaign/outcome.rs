@@ -39,7 +39,6 @@ const ACTS: [&str; 55] = [
     "inside with another permit",
     "inside with other readers",
     "kill",
-    "lose fewer than half",
     "lose state",
     "lose states",
     "mute",
@@ -63,6 +62,7 @@ const ACTS: [&str; 55] = [
     "told of files",
     "told of recover",
     "two do not reach each other",
+    "two lose states",
     "two sides",
     "voters forget",
     "voters set",
@@ -180,8 +180,15 @@ impl Log {
     }
 
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be written, or has played what is not among [`ACTS`].
     pub(crate) fn add(&mut self, seed: u64, outcome: Outcome) -> Result<(), Box<dyn Error>> {
+        if let Some(act) = outcome
+            .acts
+            .keys()
+            .find(|act| !ACTS.contains(&act.as_str()))
+        {
+            return Err(format!("'{act}' is not among what campaigns are to play").into());
+        }
         if let Some(file) = &mut self.file {
             let outcome = outcome.clone();
             let mut line = serde_json::to_string(&Line { seed, outcome })?;

@@ -37,10 +37,8 @@ pub(crate) mod told {
     pub(crate) const AS_COMMAND: u64 = 1;
     pub(crate) const AFTER_ABANDONED: u64 = 2;
     pub(crate) const SHARED: u64 = 4;
-    /// It is ended when it loses its lock.
-    pub(crate) const WATCHED: u64 = 8;
     /// The second lock.
-    pub(crate) const OTHER_LOCK: u64 = 16;
+    pub(crate) const OTHER_LOCK: u64 = 8;
 }
 
 /// How many of a thousand programs close their agent while they are inside, and how many entries are waited for for a
@@ -85,7 +83,7 @@ fn judge_asks() -> bool {
 /// Acquires the lock `times` times, through the agent at `socket` or as a member itself, holds it each time for at
 /// most `stay`, and mostly comes back at once, so that it is lent the lock.
 /// `mode`: how it takes it. `garbles`: inside, the first time, it says what its agent cannot understand. `aborts`: the
-/// library ends it when the lock is lost.
+/// library aborts it when the lock is lost.
 pub(crate) fn enters(
     socket: Option<&Path>,
     name: &str,
@@ -114,11 +112,8 @@ pub(crate) fn enters(
     for entry in 1..=times {
         let guard = Arc::new(lock.acquire()?);
         *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
-        let watched = if aborts { told::WATCHED } else { 0 };
-        let how = mode.bits()
-            | watched
-            | bit_of(name)
-            | after(guard.previous_owner() == PreviousOwner::Abandoned);
+        let how =
+            mode.bits() | bit_of(name) | after(guard.previous_owner() == PreviousOwner::Abandoned);
         tell(told::ENTERED, guard.fence().map_or(0, u64::from), how);
         if let Some(socket) = socket.filter(|_| garbles && entry == 1) {
             garble(socket)?;

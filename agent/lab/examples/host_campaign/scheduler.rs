@@ -712,6 +712,8 @@ impl Scheduler {
                 }
             }
         }
+        // What answers does nothing else.
+        self.last = None;
         Ok(events)
     }
 }

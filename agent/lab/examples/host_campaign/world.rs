@@ -85,7 +85,7 @@ struct Client {
     waits_until: Option<u64>,
     /// Whether it loses its lock by what it does itself: it closes its agent, or that will cut it off.
     loses_own_lock: bool,
-    /// Whether the library ends it when its lock is lost.
+    /// Whether the library aborts it when its lock is lost.
     aborts: bool,
 }
 
@@ -129,12 +129,11 @@ struct World<'a> {
     leases_end: Leases,
     /// The hosts whose members are the voters, by id, where that is known.
     known_voters: Option<Vec<usize>>,
-    /// When each host's member had its last turn, and its last one at which it reached a majority of the voters.
-    member_ran: Vec<u64>,
-    could_ask: Vec<u64>,
+    /// The last turn of each host's member in which there was a way from it to each other host.
+    reached: Vec<Vec<u64>>,
     /// The process that was each host's member last.
     members: Vec<Option<u32>>,
-    /// The same of voters.
+    /// The voters in the file of each host, and those in it when its agent began.
     files_list: Vec<Vec<usize>>,
     runs_with_voters: Vec<Vec<usize>>,
     /// The hosts whose files do not list all members, and those whose agents began so.
@@ -244,8 +243,7 @@ pub(crate) fn play(
         runs_with: vec![LEASE_MS; hosts],
         leases_end: Leases::new(),
         known_voters: None,
-        member_ran: vec![0; hosts],
-        could_ask: vec![0; hosts],
+        reached: vec![vec![0; hosts]; hosts],
         members: vec![None; hosts],
         files_list: vec![Vec::new(); hosts],
         runs_with_voters: vec![Vec::new(); hosts],

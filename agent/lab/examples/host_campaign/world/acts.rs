@@ -52,8 +52,8 @@ pub(super) enum Act {
     DiskHeals(usize),
     /// The host gets another disk, with nothing on it.
     LoseState(usize),
-    /// The same of several at once: of fewer than half of the voters.
-    LoseSome(usize),
+    /// Two of five voters, or of six, get other disks.
+    LoseSome,
     /// So many voters get other disks that no majority remembers its cluster.
     LoseStates,
     /// The operator abandons that cluster: first all voters' agents are ended.
@@ -65,7 +65,8 @@ pub(super) enum Act {
     RightKey(usize),
     /// Other members are to vote.
     SetVoters,
-    /// From now on all files list other voters. All agents end, and start again: at once, or one after the other.
+    /// From now on all files list some others as voters. All agents end, and start again: at once, or one after the
+    /// other.
     ChangeFiles,
     Remove(usize),
     Add(usize),
@@ -76,7 +77,7 @@ pub(super) enum Act {
     /// By now this command must have ended. With an agent: that one stood still, or was killed; this is
     /// dropped when it goes on.
     Expect(u32, Option<u32>),
-    /// By now this runner must have entered, or given up.
+    /// By now this runner or program must have entered, or given up.
     GivesUp(u32),
 }
 
@@ -281,17 +282,20 @@ impl World<'_> {
                 fs::create_dir(&state)?;
                 self.disks[host] = Disk::default();
                 self.has_lost = true;
+                // No majority knows the dead any more.
+                if self.voters.len() <= 2 {
+                    self.judge.forget_all_dead();
+                }
                 self.look_at_disk(host)?;
                 "lose state"
             }
-            Act::LoseSome(host) => {
-                let mut others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
-                self.act(Act::LoseState(host))?;
-                for _ in 1..(self.voters.len() - 1) / 2 {
-                    let other = others.remove(self.choices.index(others.len()));
-                    self.act(Act::LoseState(other))?;
+            Act::LoseSome => {
+                let mut left = self.voters.clone();
+                for _ in 0..2 {
+                    let id = left.remove(self.choices.index(left.len()));
+                    self.act(Act::LoseState(id - 1))?;
                 }
-                "lose fewer than half"
+                "two lose states"
             }
             Act::LoseStates => {
                 self.lose_states()?;
@@ -346,8 +350,9 @@ impl World<'_> {
                     let voters = (!others.is_empty()).then_some(others);
                     let missing = voters.is_some().then_some(missing);
                     self.configure_without(missing, host, self.lease_ms, voters.as_deref())?;
-                    let is_short = u64::from(missing.is_some());
-                    *self.acts.entry("a member is not in the file").or_default() += is_short;
+                    if missing.is_some() {
+                        *self.acts.entry("a member is not in the file").or_default() += 1;
+                    }
                 } else {
                     self.configure(host, self.lease_ms, None)?;
                 }
@@ -509,7 +514,7 @@ impl World<'_> {
                     | Act::Split(_)
                     | Act::CutPower(_)
                     | Act::LoseState(_)
-                    | Act::LoseSome(_)
+                    | Act::LoseSome
                     | Act::ChangeFiles
                     | Act::EndAgent(_)
                     | Act::SetClock(_)

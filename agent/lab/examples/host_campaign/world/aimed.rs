@@ -55,11 +55,14 @@ impl World<'_> {
         let way = self.choices.index(3);
         let one = (host + 1 + self.choices.index(self.hosts - 1)) % self.hosts;
         let others = (0..self.hosts).filter(|other| *other != host);
-        let cut = &mut self.scheduler.network.cut;
+        let network = &mut self.scheduler.network;
         match way {
-            0 => cut.extend(others.map(|other| ((host, other), host))),
-            1 => cut.extend(others.map(|other| ((other, host), host))),
-            _ => cut.extend([((host, one), host), ((one, host), host)]),
+            0 => others.for_each(|other| network.cut(host, other, host)),
+            1 => others.for_each(|other| network.cut(other, host, host)),
+            _ => {
+                network.cut(host, one, host);
+                network.cut(one, host, host);
+            }
         }
         ["mute", "deaf", "two do not reach each other"][way]
     }

@@ -153,6 +153,8 @@ impl World<'_> {
         let mut command = self.command(host, self.program)?;
         command.arg("members").args(change);
         let pid = self.scheduler.start(host, &mut command)?;
+        // Whether it does so or not.
+        self.known_voters = None;
         self.changes.insert(pid, act);
         Ok(())
     }
@@ -230,9 +232,14 @@ impl World<'_> {
             }
         }
         let pid = self.scheduler.start(host, &mut command)?;
+        if self.agentless == Some(host) {
+            self.runs_with[host] = self.files_say[host];
+        }
         let mut waits_until = None;
         if let Some(patience) = patience {
-            let at = self.gives_up_by(patience)?;
+            // It does not begin under a lease that is nearly over, but waits for the next one.
+            let lease = Duration::from_millis(LONGEST_LEASE_MS);
+            let at = self.gives_up_by(patience, lease)?;
             self.plan(at, Act::GivesUp(pid));
             waits_until = Some(at).filter(|_| !self.scheduler.is_suspended(host));
         }
@@ -247,12 +254,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// By when one gives up that waits so long from now on.
-    pub(super) fn gives_up_by(&mut self, patience: Duration) -> Result<u64> {
-        // It does not begin under a lease that is nearly over, but waits for the next one. And its
-        // host's clock may be slow.
-        let lease = Duration::from_millis(LONGEST_LEASE_MS);
-        let latest = (patience.max(LEAST_PATIENCE) + lease + GRACE) * 21 / 20;
+    /// By when one gives up that waits so long from now on, and then so much longer. Its host's clock may be slow.
+    pub(super) fn gives_up_by(&mut self, patience: Duration, longer: Duration) -> Result<u64> {
+        let latest = (patience.max(LEAST_PATIENCE) + longer + GRACE) * 21 / 20;
         Ok(self.scheduler.now() + u64::try_from(latest.as_nanos())?)
     }
 

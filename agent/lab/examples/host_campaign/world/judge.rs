@@ -17,8 +17,8 @@ pub(super) struct Entry {
     pub(super) lock: usize,
     pub(super) is_command: bool,
     pub(super) is_shared: bool,
-    /// Whether the library is to end the program when the lock is lost.
-    pub(super) is_watched: bool,
+    /// Whether the library is to abort the program when the lock is lost.
+    pub(super) aborts: bool,
 }
 
 /// A program or a command that holds a lock.
@@ -178,7 +178,7 @@ impl Judge {
         self.inside.contains_key(&pid)
     }
 
-    /// The host of a program or a command that holds the lock.
+    /// The host of a program or a command that is inside.
     pub(super) fn holder(&self) -> Option<usize> {
         self.inside.values().next().map(|inside| inside.host)
     }
@@ -205,14 +205,10 @@ impl Judge {
             let answers = inside.how.is_command || inside.said_at == now || entered == Some(pid);
             inside.is_valid && answers && !sleeps(inside.host) && !wakes
         };
-        let inside = self
-            .inside
-            .iter()
-            .filter(|(pid, inside)| counts(**pid, inside));
-        let all: Vec<_> = inside.collect();
         for lock in 0..self.locks.len() {
-            let of_lock = |(_, inside): &(&u32, &Inside)| inside.how.lock == lock;
-            let inside: Vec<_> = all.iter().copied().filter(of_lock).collect();
+            let of_lock =
+                |(pid, inside): &(&u32, &Inside)| inside.how.lock == lock && counts(**pid, inside);
+            let inside: Vec<_> = self.inside.iter().filter(of_lock).collect();
             let are_readers = inside.iter().all(|(_, inside)| inside.how.is_shared);
             if inside.len() <= self.permits || are_readers {
                 continue;
@@ -228,7 +224,7 @@ impl Judge {
     /// When somebody is inside whose member's last lease is over, as `leases_end` has it.
     pub(super) fn due(&self, sleeps: impl Fn(usize) -> bool, leases_end: &Leases) -> u64 {
         let inside = self.inside.values();
-        let counts = |inside: &&Inside| inside.is_valid || inside.how.is_watched;
+        let counts = |inside: &&Inside| inside.is_valid || inside.how.aborts;
         let inside = inside.filter(|inside| counts(inside) && !sleeps(inside.host));
         let due = inside.map(|inside| {
             let is_guard = inside.is_valid && !inside.how.is_command;
@@ -261,7 +257,7 @@ impl Judge {
                 "command"
             } else if !inside.how.is_command && inside.is_valid && inside.said_at > end {
                 "the guard of program"
-            } else if inside.how.is_watched && now > aborts_by {
+            } else if inside.how.aborts && now > aborts_by {
                 "the program that is to abort,"
             } else {
                 continue;

@@ -6,12 +6,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::acts::{Act, Operator};
+use super::acts::Act;
 use super::judge::Entry;
-use super::{
-    COMMAND, CRASHED, Client, LONGEST_LEASE_MS, LOST, MILLI, RECOVERY, Result, Trouble, World,
-    is_over_after,
-};
+use super::{COMMAND, CRASHED, Client, LOST, MILLI, RECOVERY, Result, World, is_over_after};
 use crate::page::NEVER;
 use crate::program::told;
 use crate::scheduler::{Event, Midway};
@@ -62,7 +59,9 @@ impl World<'_> {
         }
         let now = self.scheduler.now();
         self.members[host] = Some(pid);
-        self.member_ran[host] = now;
+        for other in self.scheduler.network.reached_from(host, self.hosts) {
+            self.reached[host][other] = now;
+        }
         let Some(voters) = self.voters() else {
             let is_heard = !self.scheduler.network.is_cut_off(host, self.hosts);
             if is_heard || self.may_vote_alone() {
@@ -70,25 +69,20 @@ impl World<'_> {
             }
             return;
         };
-        let majority = voters.len() / 2 + 1;
-        let reached = self.scheduler.network.reached_both_ways(host, self.hosts);
-        let answers = voters.iter().filter(|id| reached.contains(&(**id - 1)));
-        if answers.count() >= majority {
-            self.could_ask[host] = now;
-        }
-        // No answer is older than the turn in which a voter gave it.
-        let mut ran: Vec<_> = voters.iter().map(|id| self.member_ran[id - 1]).collect();
-        ran.sort_unstable();
-        let answered = ran[ran.len() - majority];
-        for host in 0..self.hosts {
-            self.renewed_at(host, answered.min(self.could_ask[host]));
-        }
+        // It has asked a majority, and they have answered that. A lease begins when it is asked for.
+        let of_majority = |mut times: Vec<u64>| {
+            times.sort_unstable();
+            times[times.len() - voters.len() / 2 - 1]
+        };
+        let ids = || voters.iter().map(|id| id - 1);
+        let asked = of_majority(ids().map(|voter| self.reached[host][voter]).collect());
+        let answered = of_majority(ids().map(|voter| self.reached[voter][host]).collect());
+        self.renewed_at(host, asked.min(answered));
     }
 
     /// The hosts of the voters, by id, if nobody can have changed them.
     fn voters(&self) -> Option<Vec<usize>> {
-        let are_kept = !self.may_vote_alone() && !self.has_lost;
-        self.known_voters.clone().filter(|_| are_kept)
+        self.known_voters.clone().filter(|_| !self.has_lost)
     }
 
     /// The lease of a host's member may begin at that time.
@@ -96,22 +90,16 @@ impl World<'_> {
         let Some(pid) = self.members[host] else {
             return;
         };
-        let lease_ms = match self.agentless {
-            Some(agentless) if agentless == host => LONGEST_LEASE_MS,
-            _ => self.runs_with[host],
-        };
-        let end = at + is_over_after(lease_ms);
+        let end = at + is_over_after(self.runs_with[host]);
         let known = self.leases_end.entry(pid).or_default();
         *known = end.max(*known);
     }
 
     /// Whether one host may be the only voter: then it renews its own lease.
     pub(super) fn may_vote_alone(&self) -> bool {
-        let is_one = |voters: &Vec<usize>| voters.len() == 1;
-        is_one(&self.voters)
-            || self.known_voters.as_ref().is_some_and(is_one)
-            || self.kind == Trouble::Founding
-            || matches!(self.operator, Operator::SetsVoters | Operator::Removes)
+        self.known_voters
+            .as_ref()
+            .is_none_or(|voters| voters.len() == 1)
     }
 
     /// These need not give up in time any more.
@@ -141,7 +129,7 @@ impl World<'_> {
                     lock: usize::from(how & told::OTHER_LOCK != 0),
                     is_command: kind == COMMAND,
                     is_shared,
-                    is_watched: how & told::WATCHED != 0,
+                    aborts: self.aborts(pid),
                 };
                 self.judge.entered(pid, place, entry);
                 match self.clients.get_mut(&pid) {
@@ -205,7 +193,7 @@ impl World<'_> {
                 pid,
                 words: [told::WAITS, millis, _],
             } => {
-                let until = self.gives_up_by(Duration::from_millis(millis))?;
+                let until = self.gives_up_by(Duration::from_millis(millis), Duration::ZERO)?;
                 let host = self.scheduler.processes[&pid].host;
                 let has_agent = self.agentless != Some(host);
                 if let Some(client) = self.clients.get_mut(&pid)
@@ -315,7 +303,7 @@ impl World<'_> {
             .is_some_and(|client| client.loses_own_lock)
     }
 
-    /// Whether this is a program that the library ends when its lock is lost.
+    /// Whether this is a program that the library aborts when its lock is lost.
     fn aborts(&self, pid: u32) -> bool {
         self.clients.get(&pid).is_some_and(|client| client.aborts)
     }

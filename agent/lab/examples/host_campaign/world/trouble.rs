@@ -226,8 +226,10 @@ impl World<'_> {
         Some(match self.operator {
             Operator::Nothing => return None,
             Operator::LosesAState | Operator::LosesStates if self.has_lost => return None,
-            Operator::LosesAState if self.choices.chance(500) => (Act::LoseState(host), None),
-            Operator::LosesAState => (Act::LoseSome(host), None),
+            Operator::LosesAState if self.voters.len() >= 5 && self.choices.chance(500) => {
+                (Act::LoseSome, None)
+            }
+            Operator::LosesAState => (Act::LoseState(host), None),
             Operator::LosesStates if self.waits_for_holder() => return None,
             Operator::LosesStates => (Act::LoseStates, None),
             Operator::SetsVoters => (Act::SetVoters, None),

@@ -11,7 +11,7 @@ const PROGRAM: Entry = Entry {
     lock: 0,
     is_command: false,
     is_shared: false,
-    is_watched: false,
+    aborts: false,
 };
 const COMMAND: Entry = Entry {
     is_command: true,
@@ -134,7 +134,7 @@ fn nothing_goes_on_after_the_last_lease() {
     let mut aborts = judge(&[(
         10,
         Entry {
-            is_watched: true,
+            aborts: true,
             ..PROGRAM
         },
     )]);

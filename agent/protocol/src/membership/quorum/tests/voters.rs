@@ -203,6 +203,26 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     assert_eq!(longest(&part, over), short);
 }
 
+/// Others may have renewed for 30 s what a new voter, whose file says 1 s, is to vouch for.
+#[test]
+fn a_new_voter_remembers_the_longest_lease_of_the_others() {
+    let (long, short) = (LEASE * 30, LEASE);
+    let other = (voter(2), Incarnation(2));
+    let other = Endorser::new(other, &config(), (&record(long), Epoch::ZERO), at(0));
+    let new = VoterRecord::new(Incarnation(1), short);
+    let mut part = incarnation(1, &new, at(0));
+    part.status(at(5), node(2), other.own_status(at(5)));
+    assert!(part.endorse(found(), at(10)));
+    part.persisted(at(20));
+    let mut out = Outbox::new(node(1));
+    let nobody = BTreeSet::new();
+    let over = at(10) + longest_lease(long);
+    part.timeout(over - Duration::from_nanos(1), &nobody, &mut out);
+    assert_eq!(part.longest(), long);
+    part.timeout(over, &nobody, &mut out);
+    assert_eq!(part.longest(), short);
+}
+
 #[test]
 fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
     let mut part = incarnation(2, &record(LEASE), at(0));

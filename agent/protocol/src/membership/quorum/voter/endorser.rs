@@ -244,7 +244,9 @@ impl Endorser {
                 // What this voter vouches for from now on, others have renewed.
                 let others = self.others.values().filter_map(|its| its.status.endorsed);
                 let longest = others.map(|endorsed| endorsed.longest).max();
-                self.longest = self.longest.max(longest.unwrap_or_default());
+                if let Some(longest) = longest.filter(|longest| *longest > self.longest) {
+                    (self.longest, self.longest_at) = (longest, Some(now));
+                }
             }
             self.pending = Some(Endorsed {
                 digest: view_change.view_config.digest(),
