@@ -10,13 +10,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// What a campaign of all kinds of worlds comes to; of what it did not come to it has shown nothing.
-const ACTS: [&str; 55] = [
+const ACTS: [&str; 58] = [
     "a holder ended inside",
     "a member is not in the file",
     "a program garbles",
     "a program is a member",
     "a reader ended inside",
     "aborted as its lock was lost",
+    "add a host",
     "added",
     "all but the agent stop",
     "all but the guardian stop",
@@ -38,6 +39,8 @@ const ACTS: [&str; 55] = [
     "inside with another lock",
     "inside with another permit",
     "inside with other readers",
+    "key exchanged",
+    "key exchanged in peace",
     "kill",
     "lose state",
     "lose states",

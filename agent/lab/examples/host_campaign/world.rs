@@ -141,13 +141,19 @@ struct World<'a> {
     runs_lacking: BTreeSet<usize>,
     /// By how much the wall clocks of hosts were set.
     clocks_off: Vec<i64>,
-    /// Whether datagrams are sealed.
+    /// Whether datagrams are sealed; and how often each key file was replaced to exchange the key.
     is_sealed: bool,
+    key_rounds: Vec<usize>,
+    /// Whether the operator is to do so while things go wrong, and has not begun.
+    exchanges_soon: bool,
+    /// A host that no file but its own lists yet, and that the group does not know: the last one.
+    newcomer: Option<usize>,
     /// How many may hold the lock at once, and whether some only share it.
     permits: usize,
     has_readers: bool,
-    /// How many locks there are.
+    /// How many locks there are, and how many programs at a time want one on each host.
     locks: usize,
+    programs: usize,
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
@@ -179,24 +185,18 @@ pub(crate) fn play(
     shim: &Path,
     trace: bool,
 ) -> Result<ExitCode> {
-    let dir = tempfile::tempdir()?;
-    // Its path is the same in every run; the mount is this world's own.
+    // The mounts are this world's own: its files have the same paths in every run, and are listed in the same order
+    // on every machine; and worlds that are played at the same time do not meet in the kernel's control groups.
     let place = Path::new("/mnt");
-    mount(
-        Some(dir.path()),
-        place,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )?;
-    // Worlds that are played at the same time must not meet in the kernel's control groups.
-    mount(
-        Some("none"),
-        "/sys/fs/cgroup",
-        Some("tmpfs"),
-        MsFlags::empty(),
-        None::<&str>,
-    )?;
+    for place in [place, Path::new("/sys/fs/cgroup")] {
+        mount(
+            Some("none"),
+            place,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            None::<&str>,
+        )?;
+    }
     // The stand-ins of UDP sockets have room for what comes while their process stands still, as those do.
     fs::write("/proc/sys/net/unix/max_dgram_qlen", "512")?;
     let mut choices = Choices::new(seed);
@@ -251,9 +251,13 @@ pub(crate) fn play(
         runs_lacking: BTreeSet::new(),
         clocks_off: vec![0; hosts],
         is_sealed: false,
+        key_rounds: vec![0; hosts],
+        exchanges_soon: false,
+        newcomer: None,
         permits: 1,
         has_readers: false,
         locks: 1,
+        programs: 1,
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
         clusters: Clusters::new(hosts),
@@ -303,6 +307,14 @@ impl World<'_> {
     fn plan(&mut self, at: u64, act: Act) {
         self.planned += 1;
         self.agenda.insert((at, self.planned), act);
+    }
+
+    /// Plans the start of what wants a lock on a host with an agent. Whatever of it ends starts again.
+    fn plan_clients(&mut self, at: u64, host: usize) {
+        for _ in 0..self.programs {
+            self.plan(at, Act::StartProgram(host));
+        }
+        self.plan(at, Act::StartRunner(host));
     }
 
     /// A time that is at most `most` leases from now.
@@ -386,6 +398,9 @@ impl World<'_> {
                 latest = latest.max(late);
                 self.plan(BEGIN + late, Act::StartAgent(host));
             }
+            if self.newcomer == Some(host) {
+                continue;
+            }
             let at = self.scheduler.now() + self.choices.below(8 * SECOND);
             if self.agentless == Some(host) {
                 self.configure(host, self.lease_ms, None)?;
@@ -396,8 +411,7 @@ impl World<'_> {
                 self.configure(host, self.lease_ms, None)?;
                 self.start_agent(host)?;
             }
-            self.plan(at, Act::StartProgram(host));
-            self.plan(at, Act::StartRunner(host));
+            self.plan_clients(at, host);
         }
         if self.kind == Trouble::Founding {
             self.until(BEGIN + TROUBLED.max(latest + 2 * FOUNDED), true)?;
@@ -425,8 +439,12 @@ impl World<'_> {
         let valid = self.judge.valid();
         self.may_not_lose = valid.filter(|pid| !self.loses_own_lock(*pid)).collect();
         self.is_quiet = true;
-        let end = self.scheduler.now() + QUIET;
-        self.until(end, false)?;
+        let is_old = self.key_rounds.iter().all(|round| *round == 0);
+        let done = match self.operator {
+            Operator::ExchangesKey if is_old => self.exchange_key_in_peace(),
+            _ => self.scheduler.now(),
+        };
+        self.until(done + QUIET, false)?;
         self.look(None)?;
         if let Some(pid) = self
             .judge
@@ -462,6 +480,7 @@ impl World<'_> {
                 Operator::Nothing,
                 Operator::LosesAState,
                 Operator::ChangesFiles,
+                Operator::ExchangesKey,
             ],
             _ => Operator::ALL.as_slice(),
         };
@@ -469,7 +488,8 @@ impl World<'_> {
         if self.kind == Trouble::Members && self.operator == Operator::SetsLease {
             self.lease_ms = LONGEST_LEASE_MS;
         }
-        self.is_sealed = self.choices.chance(500);
+        self.is_sealed = self.operator == Operator::ExchangesKey || self.choices.chance(500);
+        self.exchanges_soon = self.operator == Operator::ExchangesKey && self.choices.chance(500);
         // Those that serve several at a time.
         let serves_several = ["manager", "semaphore"].contains(&self.algorithm);
         match self.choices.below(3) {
@@ -479,13 +499,19 @@ impl World<'_> {
         }
         self.judge.permits = self.permits;
         self.locks = 1 + usize::from(self.choices.chance(300));
-        // Where members are removed, an agent must be left that can be asked to add them again.
-        let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
+        self.programs = if self.choices.chance(100) { 3 } else { 1 };
+        // Where members are removed, or added, an agent must be left that can be asked for that.
+        let changes_members = [Operator::Removes, Operator::AddsAHost].contains(&self.operator);
+        let is_one_agentless = self.choices.chance(300) && !changes_members;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         let differ = [Operator::LosesStates, Operator::ChangesFiles].contains(&self.operator);
         if self.kind == Trouble::Founding || differ {
             self.agentless = None;
             self.voters = self.some_voters();
+        }
+        if self.operator == Operator::AddsAHost {
+            self.newcomer = Some(self.hosts - 1);
+            self.voters.retain(|id| *id != self.hosts);
         }
         // More often, and little else befalls a host.
         self.cuts_at_sync = match self.kind {
@@ -529,11 +555,12 @@ impl World<'_> {
         self.until(end, false)
     }
 
-    /// Waits until everybody has entered again on each host; where they have not in time. On each host two may stay
-    /// inside before.
+    /// Waits until everybody has entered again on each host; where they have not in time. All others may stay inside
+    /// before.
     fn lacks_an_entry(&mut self) -> Result<Option<String>> {
         let before = self.judge.entries.clone();
-        let end = self.scheduler.now() + 2 * self.hosts as u64 * LONGEST_STAY_MS * MILLI + PEACE;
+        let all = u64::try_from(self.hosts * (self.programs + 1))?;
+        let end = self.scheduler.now() + all * LONGEST_STAY_MS * MILLI + PEACE;
         loop {
             let Some(host) = (0..self.hosts).find(|host| {
                 let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];

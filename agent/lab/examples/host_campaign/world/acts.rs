@@ -9,6 +9,7 @@ use super::{LEASE_IS_OVER, LONGEST_LEASE_MS, RECOVERY, Result, SECOND, Trouble, 
 use crate::disk::Disk;
 use crate::network::address;
 use crate::page::GROUP;
+use crate::sealed::ROUNDS;
 
 /// What happens to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,12 @@ pub(super) enum Act {
     /// Its key file has the group's key, or another one.
     OtherKey(usize),
     RightKey(usize),
+    /// The operator begins to exchange the group's key.
+    ExchangeKey,
+    /// A host's key file is replaced so many times by now.
+    GiveKeys(usize, usize),
+    /// A host more: the group is told of it, and its agent is started.
+    AddHost,
     /// Other members are to vote.
     SetVoters,
     /// From now on all files list some others as voters. All agents end, and start again: at once, or one after the
@@ -92,10 +99,12 @@ pub(super) enum Operator {
     ChangesFiles,
     Removes,
     SetsLease,
+    ExchangesKey,
+    AddsAHost,
 }
 
 impl Operator {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Nothing,
         Self::LosesAState,
         Self::LosesStates,
@@ -103,6 +112,8 @@ impl Operator {
         Self::ChangesFiles,
         Self::Removes,
         Self::SetsLease,
+        Self::ExchangesKey,
+        Self::AddsAHost,
     ];
 
     pub(super) fn loses_states(self) -> bool {
@@ -121,7 +132,8 @@ impl World<'_> {
     /// that have forgotten the others might found without them.
     fn may_list_fewer(&self, host: usize) -> bool {
         let knows = self.clusters.of(host).is_some() || self.kind == Trouble::Founding;
-        self.is_troubled && knows && !self.operator.loses_states()
+        let is_known = self.newcomer.is_none();
+        self.is_troubled && knows && is_known && !self.operator.loses_states()
     }
 
     /// Whether nobody else is left to end a command of its host: that is not covered (distlock(1), CAVEATS). A
@@ -335,7 +347,7 @@ impl World<'_> {
                         // Where two files list no voter in common, two clusters might be founded.
                         Trouble::Founding if self.choices.chance(300) => self.unlisted_ids(),
                         Trouble::Founding => self.some_voters(),
-                        _ => vec![1 + self.choices.index(self.hosts)],
+                        _ => vec![1 + self.choices.index(self.listed())],
                     };
                     self.configure(host, self.lease_ms, Some(&others))?;
                     *self.acts.entry("other voters in the file").or_default() += 1;
@@ -347,10 +359,10 @@ impl World<'_> {
                     let missing = (host + 1 + self.choices.index(self.hosts - 1)) % self.hosts;
                     let mut others = self.voters.clone();
                     others.retain(|id| *id != missing + 1);
-                    let voters = (!others.is_empty()).then_some(others);
-                    let missing = voters.is_some().then_some(missing);
-                    self.configure_without(missing, host, self.lease_ms, voters.as_deref())?;
-                    if missing.is_some() {
+                    if others.is_empty() {
+                        self.configure(host, self.lease_ms, None)?;
+                    } else {
+                        self.configure_without(missing, host, self.lease_ms, Some(&others))?;
                         *self.acts.entry("a member is not in the file").or_default() += 1;
                     }
                 } else {
@@ -404,6 +416,22 @@ impl World<'_> {
                 self.scheduler.drift(host, gains);
                 "set rate"
             }
+            Act::ExchangeKey => {
+                self.exchange_key();
+                return Ok(());
+            }
+            Act::GiveKeys(host, round) => return self.give_keys(host, round),
+            Act::AddHost => {
+                let Some(newcomer) = self.newcomer.take() else {
+                    return Ok(());
+                };
+                // Whoever begins before the group knows of it has to wait.
+                self.act(Act::Add(newcomer))?;
+                let at = self.within_leases(1);
+                self.plan(at, Act::StartAgent(newcomer));
+                self.plan_clients(at, newcomer);
+                "add a host"
+            }
             Act::SetVoters => {
                 let voters = self.other_voters().into_iter();
                 let voters: Vec<_> = voters.map(|host| (host + 1).to_string()).collect();
@@ -450,6 +478,54 @@ impl World<'_> {
             }
         };
         *self.acts.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    /// How many hosts the files list.
+    fn listed(&self) -> usize {
+        self.hosts - usize::from(self.newcomer.is_some())
+    }
+
+    /// The operator does not wait until all have taken over what he has written.
+    fn exchange_key(&mut self) {
+        for host in 0..self.hosts {
+            let mut at = self.scheduler.now();
+            for round in 1..=ROUNDS {
+                at += self.choices.below(4 * SECOND);
+                self.plan(at, Act::GiveKeys(host, round));
+            }
+        }
+    }
+
+    /// The same by the book, which nobody is to notice. An agent looks at its file every second, by its own clock.
+    /// When all have the new key only.
+    pub(super) fn exchange_key_in_peace(&mut self) -> u64 {
+        let mut at = self.scheduler.now();
+        for round in 1..=ROUNDS {
+            for host in 0..self.hosts {
+                let after = self.choices.below(SECOND / 2);
+                self.plan(at + after, Act::GiveKeys(host, round));
+            }
+            at += 2 * SECOND;
+        }
+        at
+    }
+
+    fn give_keys(&mut self, host: usize, round: usize) -> Result<()> {
+        if self.scheduler.is_suspended(host) {
+            let later = self.scheduler.now() + SECOND;
+            self.plan(later, Act::GiveKeys(host, round));
+        } else if self.key_rounds[host] < round {
+            self.key_rounds[host] = round;
+            self.write_key(host, true)?;
+            if self.key_rounds.iter().all(|round| *round == ROUNDS) {
+                let name = match self.is_quiet {
+                    true => "key exchanged in peace",
+                    false => "key exchanged",
+                };
+                *self.acts.entry(name).or_default() += 1;
+            }
+        }
         Ok(())
     }
 
@@ -519,6 +595,7 @@ impl World<'_> {
                     | Act::EndAgent(_)
                     | Act::SetClock(_)
                     | Act::OtherKey(_)
+                    | Act::ExchangeKey
             ) {
                 self.act(act)?;
             }
@@ -535,16 +612,18 @@ impl World<'_> {
                 self.act(Act::EndAgent(host))?;
             }
         }
+        self.act(Act::AddHost)?;
         // Whoever was removed is added again, one after the other: of two changes that an agent is asked for
         // it forgets the first, and a group without a quorum refuses all.
-        if self.operator == Operator::Removes {
-            let mut at = self.scheduler.now();
-            for _ in 0..4 {
-                for host in 0..self.hosts {
-                    self.plan(at, Act::Add(host));
-                    at += 2 * SECOND;
-                }
-            }
+        let (hosts, times) = match self.operator {
+            Operator::Removes => (0..self.hosts, 4),
+            Operator::AddsAHost => (self.hosts - 1..self.hosts, 12),
+            _ => (0..0, 0),
+        };
+        let mut at = self.scheduler.now();
+        for host in std::iter::repeat_n(hosts, times).flatten() {
+            self.plan(at, Act::Add(host));
+            at += 2 * SECOND;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::{Client, LONGEST_LEASE_MS, LONGEST_STAY_MS, Result, SHORT_STAY_MS, Tr
 use crate::network::address;
 use crate::page::GROUP;
 use crate::program::{LOCKS, Manner, Mode};
-use crate::sealed::{KEY, OTHER_KEY};
+use crate::sealed::{key_file, other_key_file};
 
 /// A runner that does not wait for the lock waits so long for the group's answer, and any may be late by
 /// so much.
@@ -69,21 +69,30 @@ impl World<'_> {
         lease_ms: u64,
         voters: Option<&[usize]>,
     ) -> Result<()> {
-        self.configure_without(None, host, lease_ms, voters)
+        self.files_lack.remove(&host);
+        let missing = self.newcomer.filter(|newcomer| *newcomer != host);
+        self.write_file(missing, host, lease_ms, voters)
     }
 
-    /// The same; the file does not list that member.
+    /// The same; by mistake the file does not list that member.
     pub(super) fn configure_without(
+        &mut self,
+        missing: usize,
+        host: usize,
+        lease_ms: u64,
+        voters: Option<&[usize]>,
+    ) -> Result<()> {
+        self.files_lack.insert(host);
+        self.write_file(Some(missing), host, lease_ms, voters)
+    }
+
+    fn write_file(
         &mut self,
         missing: Option<usize>,
         host: usize,
         lease_ms: u64,
         voters: Option<&[usize]>,
     ) -> Result<()> {
-        match missing {
-            Some(_) => self.files_lack.insert(host),
-            None => self.files_lack.remove(&host),
-        };
         self.files_list[host] = voters.unwrap_or(&self.voters).to_vec();
         let voters = match voters {
             // As where the key is left out.
@@ -113,11 +122,16 @@ impl World<'_> {
         Ok(fs::write(self.file(host, "distlock.toml"), text)?)
     }
 
-    /// Gives a host the group's keys, or others.
+    /// Gives a host the group's keys, or others. The file is replaced as a whole.
     pub(super) fn write_key(&self, host: usize, is_right: bool) -> Result<()> {
-        let path = self.file(host, "key");
-        fs::write(&path, if is_right { KEY } else { OTHER_KEY })?;
-        Ok(fs::set_permissions(&path, Permissions::from_mode(0o600))?)
+        let new = self.file(host, "key.new");
+        let text = match is_right {
+            true => key_file(self.key_rounds[host]),
+            false => other_key_file(),
+        };
+        fs::write(&new, text)?;
+        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        Ok(fs::rename(&new, self.file(host, "key"))?)
     }
 
     pub(super) fn start_agent(&mut self, host: usize) -> Result<()> {
@@ -153,8 +167,10 @@ impl World<'_> {
         let mut command = self.command(host, self.program)?;
         command.arg("members").args(change);
         let pid = self.scheduler.start(host, &mut command)?;
-        // Whether it does so or not.
-        self.known_voters = None;
+        // Whether it does so or not. A host more does not vote.
+        if self.operator != Operator::AddsAHost {
+            self.known_voters = None;
+        }
         self.changes.insert(pid, act);
         Ok(())
     }

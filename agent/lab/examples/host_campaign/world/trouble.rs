@@ -235,6 +235,12 @@ impl World<'_> {
             Operator::SetsVoters => (Act::SetVoters, None),
             Operator::ChangesFiles => (Act::ChangeFiles, None),
             Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
+            Operator::ExchangesKey if std::mem::take(&mut self.exchanges_soon) => {
+                (Act::ExchangeKey, None)
+            }
+            Operator::ExchangesKey => return None,
+            Operator::AddsAHost if self.newcomer.is_none() => return None,
+            Operator::AddsAHost => (Act::AddHost, None),
             Operator::SetsLease if self.kind == Trouble::Members => {
                 let holder = self.judge.holder().unwrap_or(host);
                 (Act::SetLeaseOfOthers(holder), Some(Act::SetLease))
