@@ -497,8 +497,8 @@ impl World<'_> {
         }
     }
 
-    /// The same by the book, which nobody is to notice. An agent looks at its file every second, by its own clock.
-    /// When all have the new key only.
+    /// The same by the book, which nobody is to notice: an agent looks at its file every second, by its own clock.
+    /// Returns when all have the new key only.
     pub(super) fn exchange_key_in_peace(&mut self) -> u64 {
         let mut at = self.scheduler.now();
         for round in 1..=ROUNDS {
