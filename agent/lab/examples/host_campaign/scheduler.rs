@@ -1,5 +1,8 @@
 //! Who runs next: of all threads of all processes of a world, one.
 
+mod ends;
+mod ready;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -11,12 +14,10 @@ use std::time::Duration;
 use distlock_lab::choices::Choices;
 use nix::poll::PollTimeout;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 
-use crate::kernel::{
-    are_ready, descriptor, descriptors, has_ended, has_pending, is_dying, is_readable, pidfd,
-};
+use crate::kernel::{has_ended, pidfd};
 use crate::network::{Network, host_of};
 use crate::page::{HOSTS, NEVER, Page, SLOTS, Slot, said, state, waits};
 
@@ -242,115 +243,6 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Nothing that a process has open is open here, too, but epolls.
-    fn give_up_copies(&mut self, pid: u32) {
-        let threads = self.page.get().threads();
-        for (slot, waited) in threads.iter().zip(&mut self.waited) {
-            if slot.pid == pid {
-                *waited = None;
-            }
-        }
-    }
-
-    /// Forgets the threads of a process but `keeps`, and its timers.
-    fn forget(&mut self, pid: u32, keeps: Option<usize>) {
-        self.give_up_copies(pid);
-        let page = self.page.get();
-        for (index, slot) in page.threads_mut().iter_mut().enumerate() {
-            if slot.pid == pid && !slot.is(state::FREE) && Some(index) != keeps {
-                slot.clear();
-            }
-        }
-        for timer in page.timers_mut() {
-            if timer.pid == pid {
-                timer.used = 0;
-            }
-        }
-        if keeps.is_none() {
-            self.epolls.retain(|_, (owner, _)| *owner != pid);
-        }
-    }
-
-    /// What is over takes effect: of a process that ends all is closed before anybody else runs, and
-    /// those that end with it have ended.
-    fn settle(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        loop {
-            let dying: Vec<u32> = self
-                .processes
-                .iter()
-                .filter(|(pid, process)| is_dying(**pid, &process.pidfd))
-                .map(|(pid, _)| *pid)
-                .collect();
-            if dying.is_empty() {
-                if !events.is_empty() {
-                    self.wake_for_signals();
-                }
-                return Ok(());
-            }
-            for pid in dying {
-                let process = self.processes.remove(&pid).expect("it was there");
-                if !has_ended(&process.pidfd, LONG.into()) {
-                    return Err(Broken::Keeps {
-                        pid,
-                        name: "one that ends".to_owned(),
-                    });
-                }
-                self.hosts[process.host].generation += 1;
-                self.forget(pid, None);
-                let child = Pid::from_raw(pid as i32);
-                let status = match self.reaped.remove(&pid) {
-                    Some(status) => Ok(status),
-                    None => waitpid(child, Some(WaitPidFlag::WNOHANG)),
-                };
-                self.note(format_args!("process {pid} has ended: {status:?}"));
-                let (code, signal) = match status {
-                    Ok(WaitStatus::Exited(_, code)) => (Some(code), None),
-                    Ok(WaitStatus::Signaled(_, signal, _)) => (None, Some(signal)),
-                    // The child of another.
-                    _ => (None, None),
-                };
-                events.push(Event::Ended {
-                    pid,
-                    host: process.host,
-                    code,
-                    signal,
-                    is_killed: false,
-                });
-            }
-            // Those whose parent is gone are children of this process.
-            while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                match status.pid().map(|pid| pid.as_raw() as u32) {
-                    None => break,
-                    Some(pid) if self.processes.contains_key(&pid) => {
-                        self.reaped.insert(pid, status);
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-    }
-
-    /// Kills a process.
-    pub(crate) fn kill(&mut self, pid: u32) -> Result<Vec<Event>> {
-        self.kill_all(&[pid])
-    }
-
-    /// Kills processes, at one moment.
-    pub(crate) fn kill_all(&mut self, pids: &[u32]) -> Result<Vec<Event>> {
-        self.note(format_args!("killed: {pids:?}"));
-        let mut events = Vec::new();
-        for pid in pids {
-            let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
-        }
-        self.settle(&mut events)?;
-        for event in &mut events {
-            if let Event::Ended { pid, is_killed, .. } = event {
-                *is_killed = pids.contains(pid);
-            }
-        }
-        Ok(events)
-    }
-
     /// Sends a process a signal that it handles.
     pub(crate) fn signal(&mut self, pid: u32, signal: Signal) {
         self.note(format_args!("process {pid} gets {signal}"));
@@ -416,26 +308,6 @@ impl Scheduler {
         self.hosts[host].suspended.is_some()
     }
 
-    /// Whoever has a signal pending looks for it.
-    fn wake_for_signals(&mut self) {
-        let pids: Vec<u32> = self
-            .processes
-            .keys()
-            .copied()
-            .filter(|pid| has_pending(*pid))
-            .collect();
-        for slot in self.page.get().threads_mut() {
-            if slot.is(state::PARKED)
-                && pids.contains(&slot.pid)
-                && slot.waits != waits::ASKED
-                && slot.waits != waits::JOIN
-            {
-                slot.waits = waits::TURN;
-                slot.woken = 0;
-            }
-        }
-    }
-
     /// Carries what was sent, and what is due.
     fn carry(&mut self, now: u64) -> Result<()> {
         for datagram in self.page.sent() {
@@ -450,112 +322,6 @@ impl Scheduler {
             self.hosts[host].generation += 1;
         }
         Ok(())
-    }
-
-    fn fire(&mut self, now: u64) {
-        let page = self.page.get();
-        let mut due = Vec::new();
-        for (index, timer) in page.timers().iter().enumerate() {
-            let host = timer.host as usize;
-            if timer.is_set()
-                && self.hosts[host].suspended.is_none()
-                && page.hosts[host].true_time(timer.clock, timer.deadline) <= now
-            {
-                due.push((index, *timer));
-            }
-        }
-        for (index, timer) in due {
-            self.page.get().timers_mut()[index].armed = 0;
-            let Some(process) = self.processes.get(&timer.pid) else {
-                continue;
-            };
-            if let Some(fd) = descriptor(&process.pidfd, timer.fd) {
-                let _ = nix::unistd::write(&fd, &1_u64.to_ne_bytes());
-                self.hosts[timer.host as usize].generation += 1;
-            }
-        }
-    }
-
-    /// The threads that can go on, and when the next one can if nothing happens.
-    fn runnable(&mut self) -> (Vec<usize>, u64) {
-        let page = self.page.get();
-        let now = page.now;
-        let mut runnable = Vec::new();
-        let mut next = NEVER;
-        for (index, slot) in page.threads().iter().enumerate() {
-            if !slot.is(state::PARKED) {
-                continue;
-            }
-            let host = &self.hosts[slot.host as usize];
-            let Some(process) = self.processes.get(&slot.pid) else {
-                continue;
-            };
-            if process.is_stopped || host.suspended.is_some() {
-                continue;
-            }
-            let late_until = self.late.get(&slot.pid).filter(|_| slot.tid == slot.pid);
-            if let Some(until) = late_until.filter(|until| **until > now) {
-                next = next.min(*until);
-                continue;
-            }
-            let due = match slot.deadline {
-                NEVER => NEVER,
-                at => page.hosts[slot.host as usize].true_time(slot.clock, at),
-            };
-            let is_due = due <= now;
-            let is_ready = match slot.waits {
-                waits::TURN => true,
-                waits::RETRY if is_due => true,
-                waits::RETRY if self.looked[index] == host.generation => false,
-                waits::RETRY => {
-                    let is_ready = match slot.fds() {
-                        None => true,
-                        Some([epoll]) if slot.epoll != 0 => {
-                            if !self.epolls.contains_key(&slot.epoll)
-                                && let Some(copy) = descriptor(&process.pidfd, epoll.fd as u32)
-                            {
-                                self.epolls.insert(slot.epoll, (slot.pid, copy));
-                            }
-                            let copy = self.epolls.get(&slot.epoll);
-                            copy.is_none_or(|(_, copy)| is_readable(copy, PollTimeout::ZERO))
-                        }
-                        Some(fds) => {
-                            let waited = &mut self.waited[index];
-                            if waited.is_none() {
-                                *waited = descriptors(&process.pidfd, fds);
-                            }
-                            waited.as_ref().is_none_or(|copies| are_ready(copies, fds))
-                        }
-                    };
-                    if !is_ready {
-                        self.looked[index] = host.generation;
-                    }
-                    is_ready
-                }
-                waits::SLEEP | waits::FUTEX => is_due,
-                waits::JOIN => {
-                    let other = &page.slots[slot.key as usize];
-                    !(other.is(state::PARKED) || other.is(state::RUNNING)) || other.pid != slot.pid
-                }
-                _ => false,
-            };
-            if is_ready {
-                runnable.push(index);
-            } else if [waits::RETRY, waits::SLEEP, waits::FUTEX].contains(&slot.waits) {
-                next = next.min(due);
-            }
-        }
-        for timer in page.timers().iter().filter(|timer| timer.is_set()) {
-            let host = timer.host as usize;
-            let process = self.processes.get(&timer.pid);
-            if self.hosts[host].suspended.is_none()
-                && process.is_some_and(|process| !process.is_stopped)
-            {
-                next = next.min(page.hosts[host].true_time(timer.clock, timer.deadline));
-            }
-        }
-        next = next.min(self.network.next());
-        (runnable, next)
     }
 
     /// Lets one thread run for a while, or time pass, but not beyond `until`.

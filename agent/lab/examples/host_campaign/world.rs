@@ -7,10 +7,13 @@
 
 mod acts;
 mod aimed;
+mod choose;
 mod clusters;
 mod files;
 mod judge;
 mod notice;
+mod operator;
+mod peace;
 mod recovery;
 mod trouble;
 
@@ -18,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use distlock_lab::choices::Choices;
 use distlock_protocol::{Affiliation, Algorithm};
@@ -27,10 +29,11 @@ use nix::mount::{MsFlags, mount};
 use crate::disk::Disk;
 use crate::outcome::Outcome;
 use crate::page::GROUP;
-use acts::{Act, Operator};
+use acts::Act;
 use clusters::Clusters;
 use judge::{Judge, Leases};
 use notice::lost_in_peace;
+use operator::Operator;
 use recovery::Recovery;
 pub(crate) use trouble::Trouble;
 
@@ -322,35 +325,6 @@ impl World<'_> {
         self.scheduler.now() + self.choices.below(most * LEASE_MS * MILLI)
     }
 
-    /// By how much clocks gain: such whose rates differ by a tenth are none that leases can be measured by.
-    fn some_rate(&mut self) -> i64 {
-        self.choices.below(90_000_000) as i64 - 45_000_000
-    }
-
-    fn some_lease(&mut self) -> u64 {
-        self.choices.within(SHORTEST_LEASE_MS..=LONGEST_LEASE_MS)
-    }
-
-    /// Some of the hosts, as voters.
-    fn some_voters(&mut self) -> Vec<usize> {
-        let mut voters: Vec<_> = (1..=self.hosts).collect();
-        voters.retain(|_| self.choices.chance(700));
-        if voters.is_empty() {
-            voters.push(1 + self.choices.index(self.hosts));
-        }
-        voters
-    }
-
-    /// The ids of the hosts that the group's files do not list as voters; some voters, if they list all.
-    fn unlisted_ids(&mut self) -> Vec<usize> {
-        let mut others: Vec<_> = (1..=self.hosts).collect();
-        others.retain(|host| !self.voters.contains(host));
-        if others.is_empty() {
-            return self.some_voters();
-        }
-        others
-    }
-
     /// Sees what is on a host's disk now.
     fn look_at_disk(&mut self, host: usize) -> Result<()> {
         let path = self.file(host, &format!("state/{GROUP}-{}/state", host + 1));
@@ -369,19 +343,6 @@ impl World<'_> {
             self.trouble_founding();
         }
         Ok(())
-    }
-
-    /// Whether it takes an operator until everybody has entered again.
-    fn is_stuck(&mut self) -> Result<bool> {
-        match self.lacks_an_entry()? {
-            None => Ok(false),
-            Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
-            Some(_) if self.clusters.have_permit_of_another_file(&self.voters) => {
-                *self.acts.entry("recovered by another file").or_default() += 1;
-                Ok(true)
-            }
-            Some(what) => Err(what.into()),
-        }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -469,118 +430,6 @@ impl World<'_> {
         match self.permits {
             1 => self.has_readers.then_some("inside with other readers"),
             _ => Some("inside with another permit"),
-        }
-    }
-
-    /// Chooses what this world is like.
-    fn choose(&mut self) -> Result<()> {
-        let operators = match self.kind {
-            Trouble::Members => &Operator::ALL[1..],
-            Trouble::Founding => &[
-                Operator::Nothing,
-                Operator::LosesAState,
-                Operator::ChangesFiles,
-                Operator::ExchangesKey,
-            ],
-            _ => Operator::ALL.as_slice(),
-        };
-        self.operator = operators[self.choices.index(operators.len())];
-        if self.kind == Trouble::Members && self.operator == Operator::SetsLease {
-            self.lease_ms = LONGEST_LEASE_MS;
-        }
-        self.is_sealed = self.operator == Operator::ExchangesKey || self.choices.chance(500);
-        self.exchanges_soon = self.operator == Operator::ExchangesKey && self.choices.chance(500);
-        // Those that serve several at a time.
-        let serves_several = ["manager", "semaphore"].contains(&self.algorithm);
-        match self.choices.below(3) {
-            0 if serves_several => self.has_readers = true,
-            1 if serves_several => self.permits = 2,
-            _ => {}
-        }
-        self.judge.permits = self.permits;
-        self.locks = 1 + usize::from(self.choices.chance(300));
-        self.programs = if self.choices.chance(100) { 3 } else { 1 };
-        // Where members are removed, or added, an agent must be left that can be asked for that.
-        let changes_members = [Operator::Removes, Operator::AddsAHost].contains(&self.operator);
-        let is_one_agentless = self.choices.chance(300) && !changes_members;
-        self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
-        let differ = [Operator::LosesStates, Operator::ChangesFiles].contains(&self.operator);
-        if self.kind == Trouble::Founding || differ {
-            self.agentless = None;
-            self.voters = self.some_voters();
-        }
-        if self.operator == Operator::AddsAHost {
-            self.newcomer = Some(self.hosts - 1);
-            self.voters.retain(|id| *id != self.hosts);
-        }
-        // More often, and little else befalls a host.
-        self.cuts_at_sync = match self.kind {
-            Trouble::All => 2,
-            Trouble::Disks => 60,
-            Trouble::Founding => 20,
-            Trouble::Leases | Trouble::Wakes | Trouble::Members => 0,
-        };
-        let network = &mut self.scheduler.network;
-        network.lost = self.choices.below(100) as u32;
-        network.twice = self.choices.below(100) as u32;
-        network.late = self.choices.below(10) as u32;
-        network.delay = Duration::from_micros(50 + self.choices.below(5_000));
-        let slowest = if self.choices.chance(250) {
-            100_000
-        } else {
-            20_000
-        };
-        self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(slowest));
-        Ok(())
-    }
-
-    /// How late a host begins.
-    fn some_delay(&mut self) -> u64 {
-        match self.choices.below(12) {
-            0 => self.choices.below(LONG_TROUBLED),
-            1 | 2 => self.choices.below(TROUBLED),
-            _ => self.choices.below(3 * SECOND),
-        }
-    }
-
-    /// Has every agent say in its host's log how it stands.
-    fn ask_status(&mut self) -> Result<()> {
-        let hosts: Vec<_> = self.agents.keys().copied().collect();
-        for host in hosts {
-            let mut command = self.command(host, self.program)?;
-            command.args(["status", "--json"]);
-            self.scheduler.start(host, &mut command)?;
-        }
-        let end = self.scheduler.now() + 2 * SECOND;
-        self.until(end, false)
-    }
-
-    /// Waits until everybody has entered again on each host; where they have not in time. All others may stay inside
-    /// before.
-    fn lacks_an_entry(&mut self) -> Result<Option<String>> {
-        let before = self.judge.entries.clone();
-        let all = u64::try_from(self.hosts * (self.programs + 1))?;
-        let end = self.scheduler.now() + all * LONGEST_STAY_MS * MILLI + PEACE;
-        loop {
-            let Some(host) = (0..self.hosts).find(|host| {
-                let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];
-                if self.agentless == Some(*host) {
-                    // Whichever it is.
-                    return lacks(PROGRAM) && lacks(COMMAND);
-                }
-                lacks(PROGRAM) || lacks(COMMAND)
-            }) else {
-                return Ok(None);
-            };
-            if self.scheduler.now() >= end {
-                self.ask_status()?;
-                let (before, after) = (before[host], self.judge.entries[host]);
-                return Ok(Some(format!(
-                    "in peace, host {host} has entered {before:?}, {after:?} times"
-                )));
-            }
-            let next = end.min(self.scheduler.now() + SECOND);
-            self.until(next, false)?;
         }
     }
 

@@ -9,7 +9,6 @@ use super::{LEASE_IS_OVER, LONGEST_LEASE_MS, RECOVERY, Result, SECOND, Trouble, 
 use crate::disk::Disk;
 use crate::network::address;
 use crate::page::GROUP;
-use crate::sealed::ROUNDS;
 
 /// What happens to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,54 +87,7 @@ pub(super) enum Act {
     GivesUp(u32),
 }
 
-/// What an operator does in a world besides. Two of these at once may well leave a group without a quorum
-/// for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
-    Nothing,
-    LosesAState,
-    LosesStates,
-    SetsVoters,
-    ChangesFiles,
-    Removes,
-    SetsLease,
-    ExchangesKey,
-    AddsAHost,
-}
-
-impl Operator {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Nothing,
-        Self::LosesAState,
-        Self::LosesStates,
-        Self::SetsVoters,
-        Self::ChangesFiles,
-        Self::Removes,
-        Self::SetsLease,
-        Self::ExchangesKey,
-        Self::AddsAHost,
-    ];
-
-    pub(super) fn loses_states(self) -> bool {
-        matches!(self, Self::LosesAState | Self::LosesStates)
-    }
-}
-
 impl World<'_> {
-    /// Whether a file must not have another lease: where all voters lose their states nobody may remember
-    /// one that was longer (doc/fail-closed.md).
-    fn keeps_lease(&self) -> bool {
-        self.operator == Operator::LosesStates
-    }
-
-    /// Whether the file of a host need not list all members: it knows them, or the cluster is being founded. Those
-    /// that have forgotten the others might found without them.
-    fn may_list_fewer(&self, host: usize) -> bool {
-        let knows = self.clusters.of(host).is_some() || self.kind == Trouble::Founding;
-        let is_known = self.newcomer.is_none();
-        self.is_troubled && knows && is_known && !self.operator.loses_states()
-    }
-
     /// Whether nobody else is left to end a command of its host: that is not covered (distlock(1), CAVEATS). A
     /// runner knows of its own command only.
     pub(super) fn is_needed(&self, pid: u32) -> bool {
@@ -176,25 +128,6 @@ impl World<'_> {
         let clocks = &mut self.scheduler.page.get().hosts[host];
         clocks.disk_error = [Errno::EIO, Errno::ENOSPC, Errno::EIO][which] as u32;
         clocks.fails_at_sync_only = u32::from(which == 2);
-    }
-
-    /// Hosts that an operator has vote: all but one, or some.
-    fn other_voters(&mut self) -> Vec<usize> {
-        let left_out = self.choices.index(self.hosts + 1);
-        let are_few = self.choices.chance(500);
-        // A member that comes and goes with its runner is not made one of few voters (distlock(7),
-        // Membership of a group).
-        let mut able: Vec<_> = (0..self.hosts).collect();
-        able.retain(|host| self.agentless != Some(*host));
-        let mut voters = able.clone();
-        voters.retain(|host| match are_few {
-            true => self.choices.chance(400),
-            false => *host != left_out,
-        });
-        if voters.is_empty() {
-            voters.push(able[self.choices.index(able.len())]);
-        }
-        voters
     }
 
     /// The processes of a host.
@@ -481,73 +414,6 @@ impl World<'_> {
         Ok(())
     }
 
-    /// How many hosts the files list.
-    fn listed(&self) -> usize {
-        self.hosts - usize::from(self.newcomer.is_some())
-    }
-
-    /// The operator does not wait until all have taken over what he has written.
-    fn exchange_key(&mut self) {
-        for host in 0..self.hosts {
-            let mut at = self.scheduler.now();
-            for round in 1..=ROUNDS {
-                at += self.choices.below(4 * SECOND);
-                self.plan(at, Act::GiveKeys(host, round));
-            }
-        }
-    }
-
-    /// The same by the book, which nobody is to notice: an agent looks at its file every second, by its own clock.
-    /// Returns when all have the new key only.
-    pub(super) fn exchange_key_in_peace(&mut self) -> u64 {
-        let mut at = self.scheduler.now();
-        for round in 1..=ROUNDS {
-            for host in 0..self.hosts {
-                let after = self.choices.below(SECOND / 2);
-                self.plan(at + after, Act::GiveKeys(host, round));
-            }
-            at += 2 * SECOND;
-        }
-        at
-    }
-
-    fn give_keys(&mut self, host: usize, round: usize) -> Result<()> {
-        if self.scheduler.is_suspended(host) {
-            let later = self.scheduler.now() + SECOND;
-            self.plan(later, Act::GiveKeys(host, round));
-        } else if self.key_rounds[host] < round {
-            self.key_rounds[host] = round;
-            self.write_key(host, true)?;
-            if self.key_rounds.iter().all(|round| *round == ROUNDS) {
-                let name = match self.is_quiet {
-                    true => "key exchanged in peace",
-                    false => "key exchanged",
-                };
-                *self.acts.entry(name).or_default() += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Has all files list other voters. Half of the time none of them was listed before, if that can be.
-    fn change_files(&mut self) -> Result<()> {
-        self.voters = match self.choices.chance(500) {
-            true => self.unlisted_ids(),
-            false => self.some_voters(),
-        };
-        let each_takes = match self.choices.chance(500) {
-            true => 0,
-            false => self.choices.below(3 * SECOND),
-        };
-        let mut at = self.scheduler.now();
-        for host in 0..self.hosts {
-            self.configure(host, self.lease_ms, None)?;
-            self.plan(at, Act::EndAgent(host));
-            at += each_takes;
-        }
-        Ok(())
-    }
-
     /// All processes of a host end at once; what was to befall them befalls nobody.
     fn crash(&mut self, host: usize) -> Result<()> {
         let there = self.there(host);
@@ -563,67 +429,6 @@ impl World<'_> {
                 _ => self.within_leases(2),
             };
             self.plan(at, Act::StartAgent(host));
-        }
-        Ok(())
-    }
-
-    /// What stands still goes on, and what is missing is started.
-    pub(super) fn heal(&mut self) -> Result<()> {
-        // Before the founding they matter.
-        self.keeps_voters |= self.kind == Trouble::Founding;
-        for (at, act) in std::mem::take(&mut self.agenda) {
-            if matches!(act, Act::Expect(..) | Act::GivesUp(_)) {
-                self.agenda.insert(at, act);
-            } else if !matches!(
-                act,
-                Act::Stop(_)
-                    | Act::Kill(_)
-                    | Act::LeaveOne(..)
-                    | Act::LeaveAgentAtStalledDisk(_)
-                    | Act::ForgetLast(..)
-                    | Act::StopOthers(_)
-                    | Act::SetLeaseOfOthers(_)
-                    | Act::Suspend(_)
-                    | Act::SuspendAll
-                    | Act::CutOff(_)
-                    | Act::CutLinks(_)
-                    | Act::Split(_)
-                    | Act::CutPower(_)
-                    | Act::LoseState(_)
-                    | Act::LoseSome
-                    | Act::ChangeFiles
-                    | Act::EndAgent(_)
-                    | Act::SetClock(_)
-                    | Act::OtherKey(_)
-                    | Act::ExchangeKey
-            ) {
-                self.act(act)?;
-            }
-        }
-        // The operator mends disks, clocks and files, and starts again whose was wrong.
-        self.scheduler.stalled_until.fill(0);
-        for host in 0..self.hosts {
-            let off = std::mem::take(&mut self.clocks_off[host]);
-            let clocks = &mut self.scheduler.page.get().hosts[host];
-            clocks.realtime -= off;
-            clocks.disk_error = 0;
-            self.configure(host, self.lease_ms, None)?;
-            if self.runs_with[host] != self.lease_ms || self.runs_lacking.contains(&host) {
-                self.act(Act::EndAgent(host))?;
-            }
-        }
-        self.act(Act::AddHost)?;
-        // Whoever was removed is added again, one after the other: of two changes that an agent is asked for
-        // it forgets the first, and a group without a quorum refuses all.
-        let (hosts, times) = match self.operator {
-            Operator::Removes => (0..self.hosts, 4),
-            Operator::AddsAHost => (self.hosts - 1..self.hosts, 12),
-            _ => (0..0, 0),
-        };
-        let mut at = self.scheduler.now();
-        for host in std::iter::repeat_n(hosts, times).flatten() {
-            self.plan(at, Act::Add(host));
-            at += 2 * SECOND;
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::acts::{Act, Operator};
+use super::acts::Act;
+use super::operator::Operator;
 use super::{Client, LONGEST_LEASE_MS, LONGEST_STAY_MS, Result, SHORT_STAY_MS, Trouble, World};
 use crate::network::address;
 use crate::page::GROUP;
@@ -147,31 +148,6 @@ impl World<'_> {
             false => self.runs_lacking.remove(&host),
         };
         self.runs_with_voters[host] = self.files_list[host].clone();
-        Ok(())
-    }
-
-    /// Has an operator say `distlock members …` on a host that has an agent, if there is one. `act`: what has
-    /// been played when it was done.
-    pub(super) fn change_members(
-        &mut self,
-        act: &'static str,
-        change: &[String],
-        not_on: Option<usize>,
-    ) -> Result<()> {
-        let agents = self.agents.keys().copied();
-        let agents: Vec<_> = agents.filter(|host| Some(*host) != not_on).collect();
-        if agents.is_empty() {
-            return Ok(());
-        }
-        let host = agents[self.choices.index(agents.len())];
-        let mut command = self.command(host, self.program)?;
-        command.arg("members").args(change);
-        let pid = self.scheduler.start(host, &mut command)?;
-        // Whether it does so or not. A host more does not vote.
-        if self.operator != Operator::AddsAHost {
-            self.known_voters = None;
-        }
-        self.changes.insert(pid, act);
         Ok(())
     }
 

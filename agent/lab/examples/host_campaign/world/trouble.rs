@@ -1,6 +1,6 @@
 //! What befalls whom, and when: chosen by the kind of the world.
 
-use super::acts::{Act, Operator};
+use super::acts::Act;
 use super::{COMMAND, DELAY, LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING, World};
 
 /// What befalls a world above all.
@@ -219,42 +219,6 @@ impl World<'_> {
         if let Some(undone) = undone {
             self.plan(after, undone);
         }
-    }
-
-    /// What the operator of this world does to a host, and what to undo it.
-    fn operators_act(&mut self, host: usize) -> Option<(Act, Option<Act>)> {
-        Some(match self.operator {
-            Operator::Nothing => return None,
-            Operator::LosesAState | Operator::LosesStates if self.has_lost => return None,
-            Operator::LosesAState if self.voters.len() >= 5 && self.choices.chance(500) => {
-                (Act::LoseSome, None)
-            }
-            Operator::LosesAState => (Act::LoseState(host), None),
-            Operator::LosesStates if self.waits_for_holder() => return None,
-            Operator::LosesStates => (Act::LoseStates, None),
-            Operator::SetsVoters => (Act::SetVoters, None),
-            Operator::ChangesFiles => (Act::ChangeFiles, None),
-            Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
-            Operator::ExchangesKey if std::mem::take(&mut self.exchanges_soon) => {
-                (Act::ExchangeKey, None)
-            }
-            Operator::ExchangesKey => return None,
-            Operator::AddsAHost if self.newcomer.is_none() => return None,
-            Operator::AddsAHost => (Act::AddHost, None),
-            Operator::SetsLease if self.kind == Trouble::Members => {
-                let holder = self.judge.holder().unwrap_or(host);
-                (Act::SetLeaseOfOthers(holder), Some(Act::SetLease))
-            }
-            Operator::SetsLease => (Act::SetLease, None),
-        })
-    }
-
-    /// Whether a member that does not vote is to be inside when voters lose their states, and is not.
-    fn waits_for_holder(&self) -> bool {
-        let votes = |host: usize| self.voters.contains(&(host + 1));
-        self.kind == Trouble::Members
-            && self.voters.len() < self.hosts
-            && self.judge.holder().is_none_or(votes)
     }
 
     /// Where a process has ended, others may be slow to notice.
