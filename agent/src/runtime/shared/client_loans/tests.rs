@@ -3,8 +3,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::protocol::Previous;
 use crate::protocol::lock::Left;
+use crate::protocol::{Mode, Previous, Release};
+use crate::runtime::api::patience::Patience;
 use crate::runtime::clients::raw_client::{RawClient, Served, x};
 use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
 use crate::runtime::request::loan_page::LoanPage;
@@ -341,4 +342,48 @@ fn a_request_that_was_an_entry_is_its_clients_until_that_is_gone() {
     assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
     drop(raw);
     assert_eq!(served.next().previous(), Previous::Abandoned);
+}
+
+/// Three quarters of the seats, so that some are left for those that come meanwhile. Where more wait, nobody is sent
+/// there, and the lock goes from one to the next.
+#[test]
+fn all_that_wait_are_sent_to_the_loan_if_there_are_seats_for_them() {
+    for (count, are_sent) in [(48, true), (49, false)] {
+        let served = Served::new();
+        let (mut raw, _, _) = lent(&served);
+        for id in 0..=count {
+            raw.say(&ToAgent::Acquire {
+                id,
+                lock: x(),
+                spec: None,
+                mode: Mode::Exclusive,
+                patience: Patience::Forever,
+                command: String::new(),
+                lifeline: false,
+                waits_by_loan: true,
+            });
+        }
+        assert_eq!(answer(&mut raw, 0), None);
+        let how = Release::Given;
+        raw.say(&ToAgent::Release { id: 0, how });
+        if !are_sent {
+            assert_eq!(answer(&mut raw, 1), None);
+            continue;
+        }
+        for id in 1..=count {
+            assert_eq!(answer(&mut raw, id), Some(AcquireError::Lent));
+        }
+    }
+}
+
+/// Why the client is refused what it asked for as `to`, if it is.
+fn answer(raw: &mut RawClient, to: u64) -> Option<AcquireError> {
+    loop {
+        match raw.hear() {
+            FromAgent::Granted { id, .. } if id == to => return None,
+            FromAgent::Refused { id, why } if id == to => return Some(why),
+            FromAgent::Lease { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
