@@ -1,6 +1,7 @@
 //! Agents without a thread, which their application drives.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use std::{fs, mem};
@@ -11,6 +12,7 @@ use distlock_agent::runtime::{
     SessionEnd, StartError, Waiting, clock,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::flood::flood_as_second;
 use crate::support::{Group, Kind, LEASE, TIMEOUT, enter, eventually, forked, lock, read_counter};
@@ -99,6 +101,37 @@ fn a_member_that_was_flooded_is_heard() {
         let mut waiting = begin(&first, "x");
         drop(process_until(&[&driver], || look(&mut waiting)));
     }
+}
+
+/// By the signal: the kernel says so itself, and the application need not wait for the timer.
+#[test]
+fn what_arrives_interrupts_the_application() {
+    let action = SigAction::new(
+        SigHandler::SigAction(note),
+        SaFlags::empty(),
+        SigSet::empty(),
+    );
+    #[expect(unsafe_code, reason = "a handler is installed")]
+    // SAFETY: the handler reads a number, and stores to an atomic, which is async-signal-safe.
+    unsafe { sigaction(Signal::SIGIO, &action) }.unwrap();
+    let group = Group::new(Kind::Udp, 2).with_quorum();
+    let (_first, driver) = start(&group, 1);
+    driver.set_sigio(true).unwrap();
+    let _second = group.start(2).unwrap();
+    eventually("a signal of the kernel", || {
+        driver.process().unwrap();
+        HAS_ARRIVED.load(Ordering::Relaxed)
+    });
+}
+
+/// A signal came that was no timer's.
+static HAS_ARRIVED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    #[expect(unsafe_code, reason = "the kernel says where the signal comes from")]
+    // SAFETY: it is there for as long as the handler runs.
+    let code = unsafe { (*info).si_code };
+    HAS_ARRIVED.fetch_or(code == libc::SI_KERNEL, Ordering::Relaxed);
 }
 
 /// Processes with threads and without take turns at a file that nothing else protects.
