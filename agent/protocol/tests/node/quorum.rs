@@ -234,6 +234,38 @@ fn a_member_that_leaves_takes_no_lease_with_it_though_disks_are_slow() {
     }
 }
 
+/// Whoever was left out comes back in another session, and is the same voter: it may be the one who is to see to the
+/// view without the member that leaves, or the leader itself that leaves.
+#[test]
+fn a_member_that_leaves_takes_no_lease_with_it_after_others_came_back() {
+    for returned in 1..=4 {
+        for leaver in 1..=4 {
+            let mut group = group(4, Algorithm::Manager);
+            group.disk = ms(80);
+            group.run(ms(1000));
+            group.isolate(returned);
+            let other = 1 + returned % 4;
+            group.until(ms(5000), |group| group.members(other).len() == 3);
+            group.heal();
+            group.until(ms(5000), |group| group.members(other).len() == 4);
+            group.run(ms(1000));
+            group.leave(leaver);
+            let left = (node(leaver), Event::Left);
+            group.until(ms(1000), |group| group.events.contains(&left));
+            group.stop(leaver);
+            for _ in 0..3000 {
+                group.run(ms(1));
+                for other in (1..=4).filter(|other| *other != leaver) {
+                    assert!(
+                        group.lease_of(other) > group.now,
+                        "{returned} {leaver}: {other}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// What member 1 was told is missing, each time.
 fn told_missing(group: &Group) -> Vec<Vec<Missing>> {
     let told = group.events.iter();

@@ -363,17 +363,23 @@ impl<'a> Census<'a> {
         statuses.any(what)
     }
 
-    /// The member that shall bring a view of these members and voters into force: the leader itself. If it leaves, it
-    /// may be gone before that is done: then another voter that is there.
+    /// Who shall bring a view of these members and voters into force: the leader itself. If it leaves, it may be gone
+    /// before that is done: then another voter that is there. Each by the incarnation in which it votes, which is not
+    /// the one in which it is a member, if it was left out since and came back.
     fn coordinator(&self, leader: Member, members: &[Member], voters: &[Voter]) -> Member {
-        if !self.leaves(leader) {
+        let is_leaving = |its: &Member| its.node == leader.node && self.leaves(*its);
+        if !self.view_config.members.iter().any(is_leaving) {
             return leader;
         }
-        let is_there = |member: &&Member| {
-            let mut voters = voters.iter().filter(|its| its.node == member.node);
-            voters.any(|its| self.voter.is_fresh(self.now, *its))
-        };
-        members.iter().find(is_there).copied().unwrap_or(leader)
+        let mut stay = voters
+            .iter()
+            .filter(|voter| members.iter().any(|its| its.node == voter.node));
+        let named = stay.find_map(|voter| {
+            let incarnation = self.status(*voter)?.incarnation;
+            let node = voter.node;
+            Some(Member { node, incarnation })
+        });
+        named.unwrap_or(leader)
     }
 
     /// Whether anybody has heard that it leaves in order.

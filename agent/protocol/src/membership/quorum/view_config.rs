@@ -65,7 +65,7 @@ pub struct ViewConfig {
     pub since: Vec<Epoch>,
     /// By id.
     pub voters: Vec<Voter>,
-    /// The only process that may put it in force.
+    /// The only process that may put it in force: a voter, by the incarnation in which it votes.
     pub coordinator: Member,
     /// Members whose incarnations have ended since the last view that came into force, and that did
     /// not leave: they may have been inside of any lock. By id.
