@@ -30,7 +30,7 @@ pub(crate) mod told {
     pub(crate) const CLOSES: u64 = 6;
     /// A command is told that a holder of this lock before it has ended inside, whatever it does about that.
     pub(crate) const LEARNS: u64 = 7;
-    /// A program begins to wait, for so many milliseconds at most; and it has given up.
+    /// A program begins to wait for the lock, for at most this many milliseconds; and a program has given up waiting.
     pub(crate) const WAITS: u64 = 8;
     pub(crate) const GAVE_UP: u64 = 9;
     /// Bits of how something has entered: as a command, after a holder that has ended inside, and sharing the lock.

@@ -17,7 +17,7 @@ const TAG: usize = 16;
 /// How often an operator replaces a key file to exchange the group's key: see distlock.toml(5), KEYS.
 pub(crate) const ROUNDS: usize = 3;
 
-/// What a key file has after so many of them. The lengths of files differ, so that no agent takes one for another.
+/// What a key file has after `round` rounds. Each has another length, so that an agent sees that its file has changed.
 pub(crate) fn key_file(round: usize) -> String {
     match round {
         0 => KEY.to_owned(),

@@ -216,26 +216,14 @@ fn a_member_that_leaves_takes_no_lease_with_it_though_disks_are_slow() {
             let mut group = group(4, Algorithm::Manager);
             group.disk = ms(disk);
             group.run(ms(1000));
-            group.leave(leaver);
-            let left = (node(leaver), Event::Left);
-            group.until(ms(1000), |group| group.events.contains(&left));
-            group.stop(leaver);
-            for _ in 0..3000 {
-                group.run(ms(1));
-                for other in (1..=4).filter(|other| *other != leaver) {
-                    assert!(
-                        group.lease_of(other) > group.now,
-                        "{leaver} {disk}: {other}"
-                    );
-                }
-            }
+            leave_no_lease_behind(&mut group, leaver, &format!("disks take {disk} ms"));
             assert_eq!(group.members(1 + leaver % 4).len(), 3, "{leaver} {disk}");
         }
     }
 }
 
-/// Whoever was left out comes back in another session, and is the same voter: it may be the one who is to see to the
-/// view without the member that leaves, or the leader itself that leaves.
+/// A member that was left out comes back in another session, and is the same voter. It may be the coordinator of the view
+/// without the member that leaves; or it leads, and leaves itself.
 #[test]
 fn a_member_that_leaves_takes_no_lease_with_it_after_others_came_back() {
     for returned in 1..=4 {
@@ -249,19 +237,22 @@ fn a_member_that_leaves_takes_no_lease_with_it_after_others_came_back() {
             group.heal();
             group.until(ms(5000), |group| group.members(other).len() == 4);
             group.run(ms(1000));
-            group.leave(leaver);
-            let left = (node(leaver), Event::Left);
-            group.until(ms(1000), |group| group.events.contains(&left));
-            group.stop(leaver);
-            for _ in 0..3000 {
-                group.run(ms(1));
-                for other in (1..=4).filter(|other| *other != leaver) {
-                    assert!(
-                        group.lease_of(other) > group.now,
-                        "{returned} {leaver}: {other}"
-                    );
-                }
-            }
+            leave_no_lease_behind(&mut group, leaver, &format!("{returned} came back"));
+        }
+    }
+}
+
+/// One of four members leaves, and its process ends. The others keep their leases.
+fn leave_no_lease_behind(group: &mut Group, leaver: u16, when: &str) {
+    group.leave(leaver);
+    let left = (node(leaver), Event::Left);
+    group.until(ms(1000), |group| group.events.contains(&left));
+    group.stop(leaver);
+    for _ in 0..3000 {
+        group.run(ms(1));
+        for other in (1..=4).filter(|other| *other != leaver) {
+            let keeps = group.lease_of(other) > group.now;
+            assert!(keeps, "{leaver} leaves, {when}: {other} loses its lease");
         }
     }
 }

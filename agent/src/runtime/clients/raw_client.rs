@@ -53,6 +53,11 @@ impl RawClient {
 
     /// Asks for "x".
     pub(crate) fn acquire(&mut self, id: u64) {
+        self.acquire_or_wait_by_loan(id, false);
+    }
+
+    /// The same; whether it would as soon wait by the loan.
+    pub(crate) fn acquire_or_wait_by_loan(&mut self, id: u64, waits_by_loan: bool) {
         self.say(&ToAgent::Acquire {
             id,
             lock: x(),
@@ -61,7 +66,7 @@ impl RawClient {
             patience: Patience::Forever,
             command: String::new(),
             lifeline: false,
-            waits_by_loan: false,
+            waits_by_loan,
         });
     }
 

@@ -65,7 +65,7 @@ pub(super) enum Act {
     RightKey(usize),
     /// The operator begins to exchange the group's key.
     ExchangeKey,
-    /// A host's key file is replaced so many times by now.
+    /// The key file of this host gets what it has after this round of the exchange.
     GiveKeys(usize, usize),
     /// A host more: the group is told of it, and its agent is started.
     AddHost,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::protocol::lock::Left;
-use crate::protocol::{Mode, Previous, Release};
-use crate::runtime::api::patience::Patience;
+use crate::protocol::{Previous, Release};
 use crate::runtime::clients::raw_client::{RawClient, Served, x};
 use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
 use crate::runtime::request::loan_page::LoanPage;
@@ -352,16 +351,7 @@ fn all_that_wait_are_sent_to_the_loan_if_there_are_seats_for_them() {
         let served = Served::new();
         let (mut raw, _, _) = lent(&served);
         for id in 0..=count {
-            raw.say(&ToAgent::Acquire {
-                id,
-                lock: x(),
-                spec: None,
-                mode: Mode::Exclusive,
-                patience: Patience::Forever,
-                command: String::new(),
-                lifeline: false,
-                waits_by_loan: true,
-            });
+            raw.acquire_or_wait_by_loan(id, true);
         }
         assert_eq!(answer(&mut raw, 0), None);
         let how = Release::Given;
